@@ -1,0 +1,41 @@
+# Two commands do all set-up on a fresh Debian machine: `make demo` and `make test`.
+# PYTHON picks the interpreter (3.11 or newer) that the virtual environment is made from.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help install check test demo bench lock clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+install: $(READY)  ## make .venv with everything that is needed
+
+$(READY): requirements.lock pyproject.toml tools/bootstrap.sh
+	@PYTHON=$(PYTHON) VENV=$(VENV) sh tools/bootstrap.sh
+	@touch $@
+
+check: $(READY)  ## format, lint, types, import contracts, spelling
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/codespell
+	$(BIN)/validate-pyproject pyproject.toml
+
+test: $(READY)  ## all tests, under ten minutes on two cores
+	$(BIN)/pytest
+
+demo: $(READY)  ## the whole loop on this machine: engine, proxy, replay, before and after
+	$(BIN)/lanewise-load demo --out runs/demo
+
+bench: $(READY)  ## what the proxy costs, beside nginx (writes runs/bench/latest.json)
+	PYTHON=$(BIN)/python sh tools/bench.sh
+
+lock: $(READY)  ## renew requirements.lock from pyproject.toml
+	$(BIN)/python tools/lock.py
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) runs dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

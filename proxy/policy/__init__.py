@@ -1,0 +1,1 @@
+"""Decisions, pure: `now` and seeds come in as arguments, effects go out as values."""

@@ -1,0 +1,105 @@
+"""What the operator decided, in the form the Dispatcher reads: frozen, checked, without files or environment."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class LaneOrder(StrEnum):
+    """Which lane goes first when both have an on-time request."""
+
+    SHORT_FIRST = "short_first"
+    DEADLINE = "deadline"
+    """The one that would be late first."""
+
+
+class QueueOrder(StrEnum):
+    """Order inside one lane."""
+
+    SHORTEST_FIRST = "shortest_first"
+    """Shortest job first with ageing."""
+    FIFO = "fifo"
+
+
+class BudgetMode(StrEnum):
+    """How the outstanding prefill tokens of a backend are bounded."""
+
+    SHARED = "shared"
+    """One budget for all lanes: for an engine without `--long-prefill-token-threshold`."""
+    SEPARATE = "separate"
+    """Short lane four chunks, long lane one request: for an engine that runs with the threshold."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLimits:
+    """One lane: what belongs in it, its TTFT deadline, and its three hard limits."""
+
+    name: str
+    max_prompt_tokens: int | None
+    """Longest prompt of this lane, in tokens; None in the last lane: everything longer."""
+    ttft_slo_s: float
+    """Deadline for the first token, seconds from arrival."""
+    queue_requests: int
+    """Requests that may wait; one more is rejected at once."""
+    queue_tokens: int
+    """Prompt tokens that may wait."""
+    queue_bytes: int
+    """Body bytes that may wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installments:
+    """Feeding a long prompt in parts through the engine's prefix cache."""
+
+    part_tokens: int = 1024
+    """Smallest part, in tokens."""
+    parts_at_most: int = 16
+    """A longer prompt gets larger parts: size is max(part_tokens, prompt / parts_at_most)."""
+    pause: float = 0.25
+    """Pause after a part, as a share of its duration, while others run on that backend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """All that the Dispatcher needs to know beside its backends.
+
+    Sources of the defaults: the simulator study in docs/algorithm.md.
+    """
+
+    lanes: tuple[LaneLimits, ...]
+    """In order of length; the first is the short lane, the last takes everything longer."""
+    lane_order: LaneOrder = LaneOrder.SHORT_FIRST
+    queue_order: QueueOrder = QueueOrder.SHORTEST_FIRST
+    budget_mode: BudgetMode = BudgetMode.SHARED
+    prefill_budget_tokens: int | None = 2048
+    """Outstanding prefill tokens per backend: one engine chunk (`max_num_batched_tokens`). None: no budget."""
+    drop_factor: float | None = 1.0
+    """A request is dropped when it cannot meet this multiple of its deadline. 1 = shed at once when late;
+    above 1 a late request steps behind on-time ones first. None: no deadline at all."""
+    deadline_margin_s: float = 0.05
+    """About two decode steps."""
+    ageing: float = 10.0
+    """Weight of expected work against waiting time in the queue order. Insensitive from 1 to 100."""
+    decode_weight: float = 8.0
+    """Cost of one output token, in units of the cost of one prompt token. Insensitive."""
+    prefill_s_per_token: float = 0.00009
+    """`c0`, seconds of engine time per prompt token, measured at concurrency 1 (start value; learned)."""
+    step_s: float = 0.02
+    """`a`, seconds of one empty engine step."""
+    installments: Installments | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendLimits:
+    """One engine as the Dispatcher sees it."""
+
+    name: str
+    concurrency: int
+    """Sequences that may run at once; all lanes share it."""
+    models: frozenset[str] | None = None
+    """Model names it serves; None: any."""
+    kv_tokens: int | None = None
+    """KV cache size in tokens; None: unknown, no guard."""
+    kv_fraction: float = 0.9
+    """Share of the KV cache that granted requests may be expected to fill."""
+    weight: float = 1.0
+    """Relative speed, for choosing among backends."""

@@ -1,0 +1,57 @@
+"""Nouns between the Dispatcher and whoever drives it: tickets go in, effects come out."""
+
+from dataclasses import dataclass
+
+from proxy.policy.outcome import Outcome, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A request that asks to run. What the Dispatcher learns about it on the way stays in the Dispatcher."""
+
+    id: int
+    """Unique among live tickets."""
+    lane: int
+    """Index into `Scheduling.lanes`."""
+    prompt_tokens: int
+    """Estimated (or exact) prompt length of all its prompts together."""
+    output_tokens: int
+    """Expected output length of all its sequences together, for the KV guard and the work estimate."""
+    sequences: int = 1
+    """Slots it takes: prompts times `n`."""
+    body_bytes: int = 0
+    model: str | None = None
+    streams: bool = True
+    """Whether the first token can be seen. If not, its prefill budget comes back by a timer."""
+    splittable: bool = False
+    """Whether it may be fed in installments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Permission to run on one backend. A ticket that is fed in installments gets several: parts, then the final."""
+
+    ticket: Ticket
+    backend: str
+    upto_tokens: int
+    """The request to send covers this many prompt tokens from the start; the whole prompt when `final`."""
+    part: int
+    """0 for the first grant of the ticket, counting up."""
+    final: bool
+    """True: send the client's own request. False: a part, whose one output token is thrown away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The ticket is out of the Dispatcher: it was never queued (rejected), or its deadline took it (expired)."""
+
+    ticket: Ticket
+    outcome: Outcome
+    reason: Reason
+    retry_after_s: float
+    """When capacity is expected, from the measured drain rate; not yet jittered or clamped."""
+    detail: str
+    """One sentence for people, with the numbers."""
+
+
+Effect = Grant | Refuse

@@ -1,0 +1,95 @@
+"""What a request says about itself: the nouns that classify and the recorder read."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Dialect(StrEnum):
+    """Whose error bodies and stream events a path speaks."""
+
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+
+
+class Endpoint(StrEnum):
+    """A serving endpoint by what its body means; the metric and trace label."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
+    EMBEDDINGS = "embeddings"
+    POOLING = "pooling"
+    """/pooling, /classify, /score, /rerank and their versioned twins."""
+    UTILITY = "utility"
+    """No generation and no prefill to speak of: models, tokenize, health. Never queued."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """Return the dialect of its error bodies."""
+        return Dialect.ANTHROPIC if self is Endpoint.MESSAGES else Dialect.OPENAI
+
+
+@dataclass(frozen=True, slots=True)
+class TextCensus:
+    """How much text of each script class a prompt holds, in characters; the input of the length estimate."""
+
+    latin: int = 0
+    """ASCII letters, spaces and everything not named below."""
+    digits: int = 0
+    symbols: int = 0
+    """ASCII punctuation: dense in code and JSON."""
+    cjk: int = 0
+    """Chinese, Japanese, Korean."""
+    other: int = 0
+    """Other scripts and emoji."""
+    base64: int = 0
+    """Characters inside long unbroken base64-like runs."""
+    media_parts: int = 0
+    """Images, audio, video: parts whose bytes are not tokens."""
+    messages: int = 0
+    """Turns; each costs a few template tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFields:
+    """Output length as the body asks for it, whatever the dialect calls it."""
+
+    cap: int | None = None
+    """Tokens asked for at most, per sequence. None: absent or null."""
+    cap_fields: tuple[str, ...] = ()
+    """Keys of the body that carry the cap, the winning one first."""
+    min_tokens: int | None = None
+    thinking_budget: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the body says. Wrong types are not corrected here: the engine answers them; facts take what is usable."""
+
+    endpoint: Endpoint
+    model: str | None = None
+    stream: bool = False
+    asks_usage: bool = False
+    """The client asked for the usage event of its stream itself."""
+    prompts: int = 1
+    n: int = 1
+    """Sequences per prompt (`n`; `use_beam_search` counts its `n`)."""
+    prompt_tokens: int | None = None
+    """Exact, when the prompt came as token ids."""
+    census: TextCensus = TextCensus()
+    body_bytes: int = 0
+    output: OutputFields = OutputFields()
+    priority: int | None = None
+    cache_salt: str | None = None
+    kv_transfer: bool = False
+    """Carries `kv_transfer_params`: never touch anything in it."""
+    splittable: bool = False
+    """Text only, one prompt, nothing that stops the engine from reading its prefix cache."""
+    blocks: tuple[str, ...] = ()
+    """Prompt text in order (or comma-joined token ids), only filled when asked for: input of the prefix hashes."""
+
+    @property
+    def sequences(self) -> int:
+        """Slots: every prompt times `n`, at least 1."""
+        return max(1, self.prompts) * max(1, self.n)
