@@ -32,7 +32,7 @@ demo: $(READY)  ## the whole loop on this machine: engine, proxy, replay, before
 	$(BIN)/lanewise-load demo --out runs/demo
 
 bench: $(READY)  ## what the proxy costs, beside nginx (writes runs/bench/latest.json)
-	PYTHON=$(BIN)/python sh tools/bench.sh
+	PYTHON=$(BIN)/python sh tests/bench/run.sh
 
 lock: $(READY)  ## renew requirements.lock from pyproject.toml
 	$(BIN)/python tools/lock.py
