@@ -1,0 +1,245 @@
+"""The one record of one request: each room fills its own part once, the last room reads all of it.
+
+Stamps are monotonic seconds (`time.monotonic`); a stamp is None until its moment came. The single wall-clock value is
+`arrived_wall`, for the trace record.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from proxy.policy.outcome import Ending, Outcome, Phase, Reason
+from proxy.policy.ticket import Ticket
+from proxy.wire.facts import Endpoint, Facts
+from proxy.wire.trace import Record
+
+
+class UpstreamError(StrEnum):
+    """What went wrong between us and a backend; the `kind` label of the metric."""
+
+    CONNECT = "connect"
+    """No connection: refused, unreachable, or the connect time-out passed."""
+    RESET = "reset"
+    """The connection died before the head of the answer."""
+    TIMEOUT = "timeout"
+    """No first byte in time, or a stream that fell silent."""
+    PROTOCOL = "protocol"
+    """Bytes that are no HTTP answer: garbage, conflicting lengths, an oversized head."""
+    HTTP_4XX = "http_4xx"
+    """The engine refused: 429."""
+    HTTP_5XX = "http_5xx"
+    STREAM_ERROR = "stream_error"
+    """An error frame inside a stream that began with 200."""
+    TRUNCATED_STREAM = "truncated_stream"
+    """The answer ended before its end."""
+
+
+@dataclass(slots=True)
+class Usage:
+    """Token counts of one answer, from the engine's `usage`; None where the engine did not say."""
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(slots=True)
+class Exchange:
+    """Everything about one request, from its head to its last byte."""
+
+    request_id: str
+    arrived: float
+    """Head read, monotonic seconds."""
+    arrived_wall: float
+    """The same moment as Unix seconds."""
+
+    # accept
+    endpoint: Endpoint = Endpoint.UTILITY
+    method: str = ""
+    path: str = ""
+    """The path that goes upstream: a constant of the allow-list, "" for a request that matched none."""
+    request_bytes: int = 0
+    """Body bytes as they came from the client."""
+    body: bytes = b""
+
+    # classify
+    facts: Facts | None = None
+    lane: str | None = None
+    prompt_tokens_estimated: int | None = None
+    prompt_tokens_raw_estimate: float | None = None
+    """The estimate before what was learned of the model corrected it: what the length estimate learns from."""
+    output_cap_sent: int | None = None
+    """Output cap that the engine was asked for, when a rule of ours set it."""
+    cap_rule: str | None = None
+    """Which rule set it (metric label)."""
+    asked_usage: bool = False
+    """We asked for the usage event and take it out of the stream again."""
+    would_be: str | None = None
+    """In observe mode: what enforce mode would have done, as `outcome` or `outcome/reason`."""
+
+    # admit
+    ticket: Ticket | None = None
+    offered: float | None = None
+    """Asked the Dispatcher."""
+    granted: float | None = None
+    """Last grant."""
+    backend: str | None = None
+    attempts: int = 0
+    """Times the request was given to a backend."""
+    retries: int = 0
+    """Attempts beyond the first that were safe to make."""
+
+    # relay
+    sent: float | None = None
+    """The whole request was handed to the upstream connection."""
+    head: float | None = None
+    """Status and headers of the engine's answer."""
+    first_token: float | None = None
+    last_token: float | None = None
+    token_events: int = 0
+    """Stream events that carried output; not tokens: engines merge."""
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    answered: float | None = None
+    """Last byte from the engine."""
+    upstream_status: int | None = None
+    upstream_error: UpstreamError | None = None
+    response_bytes: int = 0
+    """Body bytes given to the client, as payload (without chunk framing)."""
+
+    # the ending
+    status: int | None = None
+    """Status sent to the client."""
+    outcome: Outcome | None = None
+    reason: Reason | None = None
+    phase: Phase | None = None
+    ending: Ending = Ending.IGNORED
+    """What it tells the limiter."""
+    detail: str = ""
+    """One sentence for people about what ended it."""
+    ended: float | None = None
+
+    @property
+    def model(self) -> str | None:
+        """Model the body names."""
+        return self.facts.model if self.facts is not None else None
+
+    @property
+    def streams(self) -> bool:
+        """Whether the client asked for a stream."""
+        return self.facts is not None and self.facts.stream
+
+    @property
+    def queue_s(self) -> float | None:
+        """Seconds from arrival to the grant; of a request that was never granted: to its end."""
+        until = self.granted if self.granted is not None else self.ended
+        return None if self.offered is None or until is None else until - self.arrived
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Seconds from arrival to the first token event."""
+        return self._since_arrival(self.first_token)
+
+    @property
+    def upstream_ttft_s(self) -> float | None:
+        """Seconds from the grant to the first token event."""
+        if self.first_token is None or self.granted is None:
+            return None
+        return self.first_token - self.granted
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Seconds per output token after the first: (last - first) / (n - 1)."""
+        count = self.output_tokens
+        if self.first_token is None or self.last_token is None or count is None or count < 2:
+            return None
+        return (self.last_token - self.first_token) / (count - 1)
+
+    @property
+    def total_s(self) -> float | None:
+        """Seconds from arrival to the end."""
+        return self._since_arrival(self.ended)
+
+    @property
+    def overhead_s(self) -> float | None:
+        """Our own seconds: neither queued nor waiting for the engine. None when no engine answered."""
+        stamps = (self.offered, self.granted, self.sent, self.answered, self.ended)
+        if any(stamp is None for stamp in stamps):
+            return None
+        offered, granted, sent, answered, ended = (stamp or 0.0 for stamp in stamps)
+        return (offered - self.arrived) + (sent - granted) + max(0.0, ended - answered)
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Prompt length from the engine's `usage`."""
+        return self.usage.prompt_tokens if self.usage is not None else None
+
+    @property
+    def output_tokens(self) -> int | None:
+        """Output length from the engine's `usage`, else the number of token events, else None."""
+        if self.usage is not None and self.usage.output_tokens is not None:
+            return self.usage.output_tokens
+        return self.token_events or None
+
+    def _since_arrival(self, stamp: float | None) -> float | None:
+        return None if stamp is None else stamp - self.arrived
+
+
+def to_record(
+    exchange: Exchange,
+    *,
+    block_tokens: int | None = None,
+    hash_ids: tuple[str, ...] = (),
+    config: str | None = None,
+    text: str | None = None,
+) -> Record:
+    """Turn a finished exchange into its trace record.
+
+    Args:
+        exchange: the request, after its ending was set.
+        block_tokens: size of one hashed prefix block, in tokens.
+        hash_ids: salted chain hashes of the prompt's blocks.
+        config: hash of the configuration in force.
+        text: the request body, only when the operator asked for it.
+    """
+    from_usage = exchange.usage is not None and exchange.usage.output_tokens is not None
+    return Record(
+        arrived_s=exchange.arrived_wall,
+        request_id=exchange.request_id,
+        endpoint=exchange.endpoint.value,
+        model=exchange.model,
+        lane=exchange.lane,
+        outcome=str(exchange.outcome or Outcome.BACKEND_ERROR),
+        reason=_word(exchange.reason),
+        phase=_word(exchange.phase),
+        status=exchange.status,
+        stream=exchange.streams,
+        sequences=exchange.facts.sequences if exchange.facts is not None else 1,
+        prompt_tokens_estimated=exchange.prompt_tokens_estimated,
+        prompt_tokens=exchange.prompt_tokens,
+        cached_tokens=exchange.usage.cached_tokens if exchange.usage is not None else None,
+        output_tokens=exchange.output_tokens,
+        output_source=("usage" if from_usage else "events") if exchange.output_tokens is not None else None,
+        output_cap=exchange.facts.output.cap if exchange.facts is not None else None,
+        output_cap_sent=exchange.output_cap_sent,
+        finish_reason=exchange.finish_reason,
+        backend=exchange.backend,
+        attempts=exchange.attempts,
+        queue_s=exchange.queue_s,
+        first_token_s=exchange.ttft_s,
+        last_token_s=_difference(exchange.last_token, exchange.arrived),
+        end_s=exchange.total_s,
+        request_bytes=exchange.request_bytes,
+        response_bytes=exchange.response_bytes,
+        block_tokens=block_tokens,
+        hash_ids=hash_ids,
+        config=config,
+        text=text,
+    )
+
+
+def _word(value: StrEnum | None) -> str | None:
+    return None if value is None else value.value
+
+
+def _difference(stamp: float | None, start: float) -> float | None:
+    return None if stamp is None else stamp - start
