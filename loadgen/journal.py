@@ -1,0 +1,142 @@
+"""The run folder: `manifest.json` and `shots.jsonl`, readable whatever moment the run was killed at."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from loadgen.failure import UsageError
+from loadgen.result import Result
+
+MANIFEST_SCHEMA = "lanewise.run/1"
+MANIFEST = "manifest.json"
+SHOTS = "shots.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """One run on disk."""
+
+    path: Path
+
+    def manifest(self) -> dict[str, Any]:
+        """Read the manifest.
+
+        Raises:
+            UsageError: the folder holds no readable manifest of a version known here.
+        """
+        file = self.path / MANIFEST
+        try:
+            manifest = orjson.loads(file.read_bytes())
+        except FileNotFoundError:
+            raise UsageError(f"{self.path}: no {MANIFEST} in it, so this is not a run folder") from None
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{file}: cannot be read: {error}") from None
+        if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
+            raise UsageError(f"{file}: schema is not {MANIFEST_SCHEMA}, the one that this version reads")
+        return manifest
+
+    def results(self) -> Iterator[Result]:
+        """Read the shots one by one, in the order they finished. A cut last line (kill -9, full disk) is left out.
+
+        Raises:
+            UsageError: a line other than the last cannot be read.
+        """
+        file = self.path / SHOTS
+        try:
+            with file.open("rb") as lines:
+                yield from _results(file, lines)
+        except FileNotFoundError:
+            raise UsageError(f"{file}: missing") from None
+
+
+def _results(file: Path, lines: IO[bytes]) -> Iterator[Result]:
+    for number, line in enumerate(lines, 1):
+        if not line.endswith(b"\n"):
+            return
+        try:
+            result = Result.from_line(orjson.loads(line))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UsageError(f"{file}:{number}: not a line of this journal: {error}") from None
+        yield result
+
+
+def refuse_used(path: Path) -> None:
+    """Check that a run may be written to `path`.
+
+    Raises:
+        UsageError: it is a file, or a folder with something in it.
+    """
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"--out {path}: is a file; give a new folder")
+    if path.is_dir() and any(path.iterdir()):
+        raise UsageError(f"--out {path}: exists and is not empty; give a new folder, a run is never overwritten")
+
+
+class Journal:
+    """Writer of one run folder: the manifest at once, each shot as it finishes, `flush` every second by its owner."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        """Create the folder and write the manifest with `complete` false.
+
+        Raises:
+            UsageError: the folder is in use already, or cannot be made.
+        """
+        refuse_used(path)
+        self.path = path
+        self._manifest = {"schema": MANIFEST_SCHEMA, "complete": False, **manifest}
+        self._pending: list[bytes] = []
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._shots = (path / SHOTS).open("wb", buffering=0)
+        except OSError as error:
+            raise UsageError(f"--out {path}: cannot be written: {error.strerror}") from None
+        self._write_manifest()
+
+    def add(self, result: Result) -> None:
+        """Take one finished shot; it reaches the file with the next flush."""
+        self._pending.append(orjson.dumps(result.line(), option=orjson.OPT_APPEND_NEWLINE))
+
+    def flush(self) -> None:
+        """Write what has come since the last flush."""
+        if self._pending:
+            _write_all(self._shots, b"".join(self._pending))
+            self._pending.clear()
+
+    def note(self, **facts: Any) -> None:
+        """Add facts to the manifest and write it."""
+        self._manifest.update(facts)
+        self._write_manifest()
+
+    def close(self, **facts: Any) -> RunFolder:
+        """Write the rest and the last facts; `complete` is among them when the run was whole."""
+        self.flush()
+        self._shots.close()
+        self.note(**facts)
+        return RunFolder(self.path)
+
+    def _write_manifest(self) -> None:
+        """Replace the file in one step, so that a reader never sees half of it."""
+        draft = self.path / (MANIFEST + ".new")
+        options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+        draft.write_bytes(orjson.dumps(self._manifest, option=options))
+        draft.replace(self.path / MANIFEST)
+
+
+def _write_all(file: IO[bytes], block: bytes) -> None:
+    view = memoryview(block)
+    while view:
+        view = view[file.write(view) :]
+
+
+def sync(path: Path) -> None:
+    """Ask the system to put a finished run on disk."""
+    for name in (SHOTS, MANIFEST):
+        descriptor = os.open(path / name, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
