@@ -1,0 +1,137 @@
+"""The whole configuration: frozen, checked across its sections, converted to what the scheduling core reads."""
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+from pydantic_settings import NoDecode
+
+from proxy.policy.limits import BackendLimits, LaneLimits
+from proxy.policy.limits import Scheduling as SchedulingLimits
+from proxy.settings.checks import problems
+from proxy.settings.sections import (
+    Backend,
+    Lanes,
+    Limits,
+    Metrics,
+    Probes,
+    Recorder,
+    Scheduling,
+    Section,
+    Timeouts,
+)
+from proxy.settings.units import Address
+
+LANES = ("short", "long")
+"""Names of the lanes, in the order of `Scheduling.lanes`."""
+
+
+def _backends(value: Any) -> Any:
+    """Let text stand for a list: one URL, several with commas, or a JSON list (environment and flags)."""
+    if not isinstance(value, str):
+        return value
+    if not value.lstrip().startswith("["):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"not a JSON list: {error}") from None
+
+
+class Settings(Section):
+    """Everything the operator decides. Read it with `proxy.settings.load`."""
+
+    mode: Literal["enforce"] = Field(default="enforce", description="`enforce`: schedule, cap and refuse.")
+    listen: Address = Field(
+        default=Address("127.0.0.1", 8080),
+        description="Where clients connect. The default is this machine alone; `0.0.0.0:8080` opens it to the network.",
+    )
+    admin: Address = Field(
+        default=Address("127.0.0.1", 9100),
+        description="Where `/metrics`, `/livez`, `/readyz`, `/status.json` and the status page are. Keep it off the "
+        "public network: it has no password.",
+    )
+    backends: Annotated[tuple[Backend, ...], NoDecode, BeforeValidator(_backends)] = Field(
+        description="The engines, as URLs or as mappings.",
+    )
+    lanes: Lanes = Lanes()
+    scheduling: Scheduling = Scheduling()
+    limits: Limits = Limits()
+    timeouts: Timeouts = Timeouts()
+    probes: Probes = Probes()
+    recorder: Recorder = Recorder()
+    metrics: Metrics = Metrics()
+    request_id_header: str = Field(
+        default="x-request-id",
+        pattern=r"^[A-Za-z0-9-]{1,64}$",
+        description="Header that carries the request id: taken from the client, made when absent, sent to the "
+        "engine and back.",
+    )
+    why: dict[str, str] = Field(
+        default={},
+        description='Why a key differs from its default, and when it can go: `scheduling.drop_factor: "..."`. '
+        "Shown by `lanewise config show`, asked for by `lanewise validate --strict`.",
+    )
+
+    @model_validator(mode="after")
+    def _check_across(self) -> "Settings":
+        found = problems(self)
+        if found:
+            raise PydanticCustomError("across", "the settings contradict each other", {"problems": found})
+        return self
+
+    @property
+    def hash(self) -> str:
+        """Return 12 hex digits that differ when any resolved value differs; secrets and `why` texts stay out."""
+        canonical = self.model_dump(mode="json", exclude={"why": True, "recorder": {"salt"}, "probes": {"api_key"}})
+        return hashlib.sha256(json.dumps(canonical, sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def model_labels(self) -> tuple[str, ...]:
+        """Return the model names that get metric series of their own."""
+        named = self.metrics.models or tuple(name for backend in self.backends for name in backend.models)
+        return tuple(dict.fromkeys(named))
+
+    def to_scheduling(self) -> SchedulingLimits:
+        """Convert to what the Dispatcher reads."""
+        chosen = self.scheduling
+        return SchedulingLimits(
+            lanes=tuple(self._lane_limits(name) for name in LANES),
+            lane_order=chosen.lane_order,
+            queue_order=chosen.queue_order,
+            budget_mode=chosen.budget_mode,
+            prefill_budget_tokens=chosen.prefill_budget_tokens,
+            drop_factor=chosen.drop_factor,
+            deadline_margin_s=chosen.deadline_margin,
+            ageing=chosen.ageing,
+            decode_weight=chosen.decode_weight,
+            prefill_s_per_token=chosen.prefill_time_per_token,
+            step_s=chosen.step_time,
+        )
+
+    def _lane_limits(self, name: str) -> LaneLimits:
+        lane = getattr(self.lanes, name)
+        return LaneLimits(
+            name=name,
+            max_prompt_tokens=self.lanes.short.max_prompt_tokens if name == "short" else None,
+            ttft_slo_s=lane.ttft_slo,
+            queue_requests=lane.queue.requests,
+            queue_tokens=lane.queue.tokens,
+            queue_bytes=lane.queue.bytes,
+        )
+
+    def to_backend_limits(self) -> tuple[BackendLimits, ...]:
+        """Convert to the backends as the Dispatcher sees them, in the order of the configuration."""
+        return tuple(
+            BackendLimits(
+                name=backend.label,
+                concurrency=backend.concurrency or self.scheduling.concurrency,
+                models=frozenset(backend.models) or None,
+                kv_tokens=backend.kv_tokens,
+                kv_fraction=self.scheduling.kv_fraction,
+                weight=backend.weight,
+            )
+            for backend in self.backends
+        )
