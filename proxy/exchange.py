@@ -11,6 +11,7 @@ from proxy.policy.outcome import Ending, Outcome, Phase, Reason
 from proxy.policy.ticket import Ticket
 from proxy.wire.facts import Endpoint, Facts
 from proxy.wire.trace import Record
+from proxy.wire.usage import Usage
 
 
 class UpstreamError(StrEnum):
@@ -31,15 +32,6 @@ class UpstreamError(StrEnum):
     """An error frame inside a stream that began with 200."""
     TRUNCATED_STREAM = "truncated_stream"
     """The answer ended before its end."""
-
-
-@dataclass(slots=True)
-class Usage:
-    """Token counts of one answer, from the engine's `usage`; None where the engine did not say."""
-
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    output_tokens: int | None = None
 
 
 @dataclass(slots=True)
@@ -98,6 +90,7 @@ class Exchange:
     token_events: int = 0
     """Stream events that carried output; not tokens: engines merge."""
     usage: Usage | None = None
+    """Token counts as the engine reported them."""
     finish_reason: str | None = None
     answered: float | None = None
     """Last byte from the engine."""
@@ -176,9 +169,14 @@ class Exchange:
     @property
     def output_tokens(self) -> int | None:
         """Output length from the engine's `usage`, else the number of token events, else None."""
-        if self.usage is not None and self.usage.output_tokens is not None:
-            return self.usage.output_tokens
+        if self.usage is not None and self.usage.completion_tokens is not None:
+            return self.usage.completion_tokens
         return self.token_events or None
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """Prompt tokens that came from the engine's prefix cache."""
+        return self.usage.cached_tokens if self.usage is not None else None
 
     def _since_arrival(self, stamp: float | None) -> float | None:
         return None if stamp is None else stamp - self.arrived
@@ -201,7 +199,7 @@ def to_record(
         config: hash of the configuration in force.
         text: the request body, only when the operator asked for it.
     """
-    from_usage = exchange.usage is not None and exchange.usage.output_tokens is not None
+    from_usage = exchange.usage is not None and exchange.usage.completion_tokens is not None
     return Record(
         arrived_s=exchange.arrived_wall,
         request_id=exchange.request_id,
@@ -216,7 +214,7 @@ def to_record(
         sequences=exchange.facts.sequences if exchange.facts is not None else 1,
         prompt_tokens_estimated=exchange.prompt_tokens_estimated,
         prompt_tokens=exchange.prompt_tokens,
-        cached_tokens=exchange.usage.cached_tokens if exchange.usage is not None else None,
+        cached_tokens=exchange.cached_tokens,
         output_tokens=exchange.output_tokens,
         output_source=("usage" if from_usage else "events") if exchange.output_tokens is not None else None,
         output_cap=exchange.facts.output.cap if exchange.facts is not None else None,
