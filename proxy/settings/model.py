@@ -16,6 +16,7 @@ from proxy.settings.sections import (
     Lanes,
     Limits,
     Metrics,
+    Networks,
     Probes,
     Recorder,
     Scheduling,
@@ -63,11 +64,10 @@ class Settings(Section):
     probes: Probes = Probes()
     recorder: Recorder = Recorder()
     metrics: Metrics = Metrics()
-    request_id_header: str = Field(
-        default="x-request-id",
-        pattern=r"^[A-Za-z0-9-]{1,64}$",
-        description="Header that carries the request id: taken from the client, made when absent, sent to the "
-        "engine and back.",
+    trusted_proxies: Networks = Field(
+        default=(),
+        description="Networks of your own reverse proxies in front of lanewise, as addresses or CIDR. What they say "
+        "in `X-Forwarded-*` is passed on; from anyone else it is overwritten.",
     )
     why: dict[str, str] = Field(
         default={},

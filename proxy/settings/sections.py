@@ -3,11 +3,20 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    model_validator,
+)
 from pydantic_settings import NoDecode
 
 from proxy.policy.limits import BudgetMode, LaneOrder, QueueOrder
-from proxy.settings.units import Count, Duration, OptionalCount, Size, parse_backend_url
+from proxy.settings.units import Count, Duration, OptionalCount, Size, parse_backend_url, parse_network
 
 PRESETS: dict[str, dict[str, Any]] = {
     "strict": {"lane_order": "short_first", "drop_factor": 1.0},
@@ -49,13 +58,14 @@ def _names(value: Any) -> Any:
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
+Networks = Annotated[tuple[Annotated[str, AfterValidator(parse_network)], ...], NoDecode, BeforeValidator(_names)]
 
 
 class Backend(Section):
     """One engine: a vLLM or vLLM-Ascend server, or a prefill/decode proxy in front of several."""
 
     url: Annotated[str, BeforeValidator(parse_backend_url)] = Field(
-        description="Base URL of the engine, without a path: `http://HOST:PORT`.",
+        description="Base URL of the engine, without a path: `http://HOST:PORT` or `https://HOST:PORT`.",
     )
     name: str = Field(
         default="",
@@ -93,7 +103,7 @@ class Backend(Section):
     @property
     def label(self) -> str:
         """Return its name, or host and port where none was given."""
-        return self.name or self.url.removeprefix("http://")
+        return self.name or self.url.partition("://")[2]
 
 
 class Queue(Section):
@@ -134,6 +144,12 @@ class Lane(Section):
     """One class of requests by prompt length."""
 
     ttft_slo: Duration = Field(gt=0, description="Deadline of the first token, from arrival at lanewise.")
+    tpot_slo: Duration = Field(
+        default=0.1,
+        gt=0,
+        description="Longest mean time per output token of a good answer. It decides nothing; it is what "
+        "`lanewise_slo_good_total` counts by.",
+    )
     first_byte_timeout: Duration = Field(
         gt=0,
         description="How long the engine may take from dispatch to the first byte of a stream before the request "

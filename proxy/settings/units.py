@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from ipaddress import ip_network
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -183,7 +184,7 @@ def parse_backend_url(value: Any) -> str:
     """Read the base URL of an engine: scheme, host and port, nothing else.
 
     Returns:
-        The URL without a trailing slash.
+        Scheme, host and port, the port always written.
 
     Raises:
         ValueError: another scheme, no host, a path, a query, or credentials inside the URL.
@@ -196,14 +197,26 @@ def parse_backend_url(value: Any) -> str:
         port = parts.port
     except ValueError as error:
         raise ValueError(f"not a URL ({error}): {hint}") from None
-    if parts.scheme != "http" or not parts.hostname:
-        raise ValueError(f"not an http:// URL: {hint}")
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(f"not an http:// or https:// URL: {hint}")
     if parts.username is not None or parts.password is not None:
         raise ValueError(f"credentials do not belong in the URL: {hint}")
     if parts.path.strip("/") or parts.query or parts.fragment:
         raise ValueError(f"a path does not belong here, lanewise adds it per request: {hint}")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"http://{host}:{port or 80}"
+    return f"{parts.scheme}://{host}:{port or (443 if parts.scheme == 'https' else 80)}"
+
+
+def parse_network(value: str) -> str:
+    """Read an IP address or a network in CIDR form.
+
+    Raises:
+        ValueError: neither.
+    """
+    try:
+        return str(ip_network(value.strip(), strict=False))
+    except ValueError:
+        raise ValueError(f'{value!r} is no address or network such as "10.0.0.0/8"') from None
 
 
 def _text_schema(example: str) -> WithJsonSchema:

@@ -1,0 +1,192 @@
+"""Where settings come from: flags win over LANEWISE_* variables, these over the file, the file over the defaults."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
+
+from proxy.settings.model import Settings
+from proxy.settings.sections import PRESETS
+from proxy.settings.sentences import explain, unknown_key
+from proxy.settings.tree import dotted, leaves, section_at
+from proxy.settings.yamlfile import ConfigurationError, Document, KeyPath, read
+
+PREFIX = "LANEWISE_"
+CONFIG_VARIABLE = "LANEWISE_CONFIG"
+DEFAULT = "default"
+
+_SERVICE_LINK = re.compile(r"LANEWISE(_[A-Z0-9_]+)?_(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP)(_.*)?)?)")
+"""Kubernetes puts these into every pod of a namespace with a Service called lanewise; they are not ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One value from the command line."""
+
+    name: str
+    """As the user typed it: what an error names."""
+    path: KeyPath
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, and where each of their values comes from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    """Source of every leaf by dotted path: `default`, `preset NAME`, `FILE:LINE`, a variable, or a flag."""
+    file: Path | None
+
+
+class _Environment(Settings, BaseSettings):
+    """The settings as pydantic-settings reads them from variables."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid")
+
+
+def load(config: Path | None = None, flags: Sequence[Flag] = ()) -> Loaded:
+    """Read file, environment and flags.
+
+    Args:
+        config: the YAML file; None: the file that LANEWISE_CONFIG names, or none at all.
+        flags: values from the command line, later ones win.
+
+    Returns:
+        The settings with their sources.
+
+    Raises:
+        ConfigurationError: anything is wrong; all problems at once.
+    """
+    file = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
+    document = read(file) if file is not None else Document("")
+    given = _Given(document)
+    strays = [unknown_key(path, name) for name, path in _stray_variables()]
+    given.add_environment()
+    for flag in flags:
+        given.add(flag.path, flag.value, flag.name)
+    try:
+        settings = Settings.model_validate(given.values)
+    except ValidationError as error:
+        raise ConfigurationError((*strays, *explain(error, given.place))) from None
+    if strays:
+        raise ConfigurationError(tuple(strays))
+    return Loaded(settings, given.origins(settings), file)
+
+
+class _Given:
+    """What was written anywhere, merged, with the place of each value."""
+
+    def __init__(self, document: Document) -> None:
+        self.values: dict[str, Any] = _without_empty_sections(document.values, ())
+        self._document = document
+        self._places: dict[KeyPath, str] = {path: document.place(path) for path in document.lines}
+
+    def add(self, path: KeyPath, value: Any, place: str) -> None:
+        """Let one value win over what was there before; a mapping is merged key by key."""
+        if isinstance(value, dict) and value and section_at(Settings, path) is not None:
+            for key, inner in value.items():
+                self.add((*path, key), inner, place)
+            return
+        here: Any = self.values
+        for part in path[:-1]:
+            if not isinstance(here.get(part), dict):
+                here[part] = {}
+            here = here[part]
+        here[path[-1]] = value
+        self._forget_below(path)
+        self._places[path] = place
+
+    def _forget_below(self, path: KeyPath) -> None:
+        """Drop the lines of list items and keys that a later source replaced."""
+        for known in [known for known in self._places if known[: len(path)] == path]:
+            del self._places[known]
+
+    def add_environment(self) -> None:
+        """Add LANEWISE_* variables, named by the variable that holds each value."""
+        try:
+            values = EnvSettingsSource(_Environment)()
+        except SettingsError as error:
+            raise ConfigurationError((_not_json(error),)) from None
+        for path, value in _flat(values, ()):
+            self.add(path, value, _variable(path))
+
+    def place(self, path: KeyPath) -> str:
+        """Return where a key, or the nearest key around it, was written; the file when nowhere."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self._places:
+                return self._places[path[:length]]
+        return self._document.name
+
+    def origins(self, settings: Settings) -> dict[str, str]:
+        """Return the source of every leaf."""
+        preset = {f"scheduling.{key}" for key in PRESETS[settings.scheduling.preset]}
+        from_preset = f"preset {settings.scheduling.preset}" if ("scheduling", "preset") in self._places else DEFAULT
+        found = {}
+        for path in leaves(Settings):
+            parts: KeyPath = tuple(path.split("."))
+            written = next((self._places[parts[:n]] for n in range(len(parts), 0, -1) if self._holds(parts, n)), None)
+            found[path] = written or (from_preset if path in preset else DEFAULT)
+        return found
+
+    def _holds(self, parts: KeyPath, length: int) -> bool:
+        """Return whether `parts[:length]` is a written place whose value really reaches the leaf `parts`."""
+        here: Any = self.values
+        for part in parts:
+            if not isinstance(here, dict) or part not in here:
+                return False
+            here = here[part]
+        return parts[:length] in self._places
+
+
+def _without_empty_sections(values: Mapping[str, Any], path: KeyPath) -> dict[str, Any]:
+    """Drop sections whose keys are all commented out: YAML reads them as null."""
+    kept = {}
+    for key, value in values.items():
+        inner = (*path, key)
+        if isinstance(value, dict):
+            kept[key] = _without_empty_sections(value, inner)
+        elif value is not None or section_at(Settings, inner) is None or inner == ("backends",):
+            kept[key] = value
+    return kept
+
+
+def _flat(values: Mapping[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and section_at(Settings, (*path, key)) is not None:
+            yield from _flat(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def _variable(path: KeyPath) -> str:
+    """Return the variable that set a key: its own, or that of a section given as JSON."""
+    present = {name.upper() for name in os.environ}
+    for length in range(len(path), 0, -1):
+        name = PREFIX + "__".join(str(part) for part in path[:length]).upper()
+        if name in present:
+            return name
+    return PREFIX + dotted(path).upper()
+
+
+def _stray_variables() -> Iterator[tuple[str, KeyPath]]:
+    """Yield variables with our prefix that lead to no key, which the library skips without a word."""
+    for name in sorted(os.environ):
+        upper = name.upper()
+        if not upper.startswith(PREFIX) or upper == CONFIG_VARIABLE or _SERVICE_LINK.fullmatch(upper):
+            continue
+        path: KeyPath = tuple(upper.removeprefix(PREFIX).lower().split("__"))
+        parent = section_at(Settings, path[:-1])
+        if parent is None or (len(path) == 1 and path[0] not in parent.model_fields):
+            yield name, path
+
+
+def _not_json(error: SettingsError) -> str:
+    quoted = re.search(r'field "(\w+)"', str(error))
+    name = PREFIX + quoted.group(1).upper() if quoted is not None else PREFIX + "*"
+    return f"{name}: not valid JSON; set single keys instead, for example LANEWISE_SCHEDULING__PRESET=gentle"

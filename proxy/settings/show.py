@@ -1,0 +1,243 @@
+"""The configuration as text: what differs from the defaults, everything with its source, a full file, a schema."""
+
+import json
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from proxy.settings.load import DEFAULT, Loaded
+from proxy.settings.model import Settings
+from proxy.settings.sections import Section
+from proxy.settings.tree import Key, keys, leaves, value_at
+
+EXAMPLE_BACKEND = "http://127.0.0.1:8000"
+HIDDEN = "**********"
+
+Remark = Callable[[str], str]
+"""Comment for a leaf by path; "" for none."""
+
+
+def values(settings: Settings) -> dict[str, Any]:
+    """Return every leaf by dotted path, in the form an operator writes it; secrets are hidden."""
+    dumped = settings.model_dump(mode="json")
+    return {path: _brief(value_at(dumped, path)) for path in leaves(Settings)}
+
+
+def defaults() -> dict[str, Any]:
+    """Return the default of every leaf; `backends`, which has none, is an empty list."""
+    plain = Settings.model_construct(backends=()).model_dump(mode="json")
+    return {path: value_at(plain, path) for path in leaves(Settings)}
+
+
+def differing(loaded: Loaded) -> dict[str, Any]:
+    """Return the leaves that somebody set to something else than the default (or than the chosen preset)."""
+    plain = defaults()
+    return {
+        path: value
+        for path, value in values(loaded.settings).items()
+        if value != plain[path] and not loaded.origins[path].startswith("preset ") and path != "why"
+    }
+
+
+def missing_whys(loaded: Loaded) -> tuple[str, ...]:
+    """Return the differing keys that no `why` explains; addresses and engines explain themselves."""
+    obvious = {"listen", "admin", "backends", "recorder.directory", "recorder.salt", "probes.api_key"}
+    return tuple(path for path in differing(loaded) if path not in obvious and path not in loaded.settings.why)
+
+
+def as_document(loaded: Loaded, *, resolved: bool) -> dict[str, Any]:
+    """Return the JSON form: the hash, and per key its value, source and why."""
+    chosen = values(loaded.settings) if resolved else differing(loaded)
+    why = loaded.settings.why
+    entries = {
+        path: {"value": value, "source": loaded.origins[path]} | ({"why": why[path]} if path in why else {})
+        for path, value in chosen.items()
+        if path != "why"
+    }
+    return {"config": loaded.settings.hash, "settings": entries}
+
+
+def minimal(loaded: Loaded) -> str:
+    """Write what differs from the defaults as YAML, each key with its why."""
+    why = loaded.settings.why
+    chosen = differing(loaded)
+    if why:
+        chosen = {**chosen, "why": why}
+    return _yaml(chosen, lambda path: f"why: {why[path]}" if path in why else "")
+
+
+def resolved(loaded: Loaded) -> str:
+    """Write every key as YAML, each with the source of its value."""
+    chosen = {path: value for path, value in values(loaded.settings).items() if path != "why" or value}
+    return _yaml(chosen, lambda path: loaded.origins[path])
+
+
+def full_file() -> str:
+    """Write the complete configuration file: every key at its default below its description."""
+    lines = [
+        "# Every key at its default, with what it means. Generated from proxy/settings by tools/generate_docs.py.",
+        "# Start from minimal.yaml instead: write only what differs, and why.",
+    ]
+    plain = {**defaults(), "backends": [EXAMPLE_BACKEND]}
+    for key in keys(Settings):
+        if "[]" not in key.path:
+            lines += _described(key, plain)
+    return "\n".join(lines) + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of the configuration file, for editors."""
+    document = Settings.model_json_schema()
+    items = document["properties"]["backends"]["items"]
+    document["properties"]["backends"]["items"] = {"anyOf": [{"type": "string", "format": "uri"}, items]}
+    document["title"] = "lanewise configuration"
+    return document
+
+
+def reference() -> Iterator[tuple[Key, str, str]]:
+    """Yield every key with its type and its default as an operator writes them; the default is "" for a section."""
+    plain = defaults()
+    for key in keys(Settings):
+        if key.path == "backends":
+            yield key, _kind(key), "required"
+        elif "[]" in key.path:
+            yield key, _kind(key), "required" if key.field.is_required() else scalar(key.field.default or None)
+        elif key.is_leaf:
+            yield key, _kind(key), scalar(plain[key.path])
+        else:
+            yield key, "section", ""
+
+
+def scalar(value: Any) -> str:
+    """Write one value as YAML on one line."""
+    if isinstance(value, tuple):
+        value = list(value)
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _described(key: Key, plain: Mapping[str, Any]) -> list[str]:
+    indent = "  " * key.path.count(".")
+    name = key.path.rpartition(".")[2]
+    text = key.field.description or (key.section.__doc__ or "" if key.section is not None else "")
+    comment = textwrap.wrap(
+        " ".join(text.split()),
+        width=118 - len(indent),
+        initial_indent=f"{indent}# ",
+        subsequent_indent=f"{indent}# ",
+        break_on_hyphens=False,
+    )
+    line = f"{indent}{name}: {scalar(plain[key.path])}" if key.is_leaf else f"{indent}{name}:"
+    return ["", *comment, line]
+
+
+def _brief(value: Any) -> Any:
+    """Leave out of each backend what is at its default; a URL alone stays one text."""
+    if not isinstance(value, list):
+        return value
+    return [_one_backend(item) if isinstance(item, dict) else item for item in value]
+
+
+def _one_backend(item: dict[str, Any]) -> Any:
+    written = {key: inner for key, inner in item.items() if key == "url" or inner not in ("", [], None, 1.0)}
+    return written["url"] if len(written) == 1 else written
+
+
+def _yaml(chosen: Mapping[str, Any], remark: Remark) -> str:
+    lines: list[str] = []
+    opened: tuple[str, ...] = ()
+    for path, value in chosen.items():
+        *parents, name = path.split(".")
+        for depth, parent in enumerate(parents):
+            if opened[: depth + 1] != tuple(parents[: depth + 1]):
+                lines.append(f"{'  ' * depth}{parent}:")
+        opened = tuple(parents)
+        lines += _entry("  " * len(parents), name, value, remark(path))
+    return "\n".join(lines) + "\n"
+
+
+def _entry(indent: str, name: str, value: Any, comment: str) -> list[str]:
+    tail = f"  # {' '.join(comment.split())}" if comment else ""
+    if value == HIDDEN:
+        return [f"{indent}# {name} is set, and hidden{': ' + comment if comment else ''}"]
+    if isinstance(value, list) and value:
+        return [f"{indent}{name}:{tail}", *(f"{indent}  - {scalar(item)}" for item in value)]
+    if isinstance(value, dict) and value:
+        return [
+            f"{indent}{name}:{tail}",
+            *(f"{indent}  {scalar(key)}: {json.dumps(item, ensure_ascii=False)}" for key, item in value.items()),
+        ]
+    return [f"{indent}{name}: {scalar(value)}{tail}"]
+
+
+_KINDS = {
+    "Duration": "duration",
+    "Size": "size",
+    "Address": "address",
+    "str": "text",
+    "float": "number",
+    "bool": "boolean",
+    "int": "count",
+    "Path": "path",
+    "SecretStr": "secret",
+}
+
+
+def _kind(key: Key) -> str:
+    annotation = str(key.field.annotation)
+    metadata = str(key.field.metadata)
+    if key.section is not None:
+        return "list of backends"
+    if (options := _options(key)) is not None:
+        return " | ".join(options)
+    if "parse_duration" in metadata:
+        return "duration"
+    if "parse_size" in metadata:
+        return "size"
+    if "_drop_factor" in metadata:
+        return "number | never"
+    if "parse_optional_count" in metadata:
+        return "count | unlimited"
+    if "_names" in metadata:
+        return "list of networks" if "AfterValidator" in annotation else "list of names"
+    if "parse_backend_url" in metadata:
+        return "URL"
+    if "dict" in annotation:
+        return "mapping of key to text"
+    words = re.findall(r"[A-Za-z]+", annotation)
+    return next(kind for word, kind in _KINDS.items() if word in words)
+
+
+def _options(key: Key) -> list[str] | None:
+    for part in (key.field.annotation, *getattr(key.field.annotation, "__args__", ())):
+        if isinstance(part, type) and hasattr(part, "__members__"):
+            return [str(member.value) for member in part]  # type: ignore[attr-defined]
+    arguments = getattr(key.field.annotation, "__args__", ())
+    return list(arguments) if arguments and all(isinstance(part, str) for part in arguments) else None
+
+
+def sections() -> Iterator[tuple[str, type[Section]]]:
+    """Yield every section with its path, the top first."""
+    yield "", Settings
+    for key in keys(Settings):
+        if key.section is not None:
+            yield key.path + ("[]" if key.in_list else ""), key.section
+
+
+__all__ = [
+    "DEFAULT",
+    "as_document",
+    "defaults",
+    "differing",
+    "full_file",
+    "minimal",
+    "missing_whys",
+    "reference",
+    "resolved",
+    "schema",
+    "sections",
+    "values",
+]
