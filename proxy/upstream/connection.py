@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
                 self._read_body(receiver, self._framing, data)
         except (BadHeadError, BadFramingError) as error:
             self._break(Broken(UpstreamError.PROTOCOL, str(error)))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whoever waits for this answer must hear of it
             _log.exception("relaying failed")
             self._break(Broken(UpstreamError.PROTOCOL, f"relaying failed: {error!r}"))
 

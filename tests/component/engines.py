@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Self
 
 PATIENCE_S = 5.0
 """How long a test waits for something that must happen; never waited for when it does."""
@@ -163,7 +164,7 @@ class Engine:
     raw: bytes = b""
     port: int = 0
 
-    async def __aenter__(self) -> "Engine":
+    async def __aenter__(self) -> Self:
         self.arrived = asyncio.Event()
         self.server = await asyncio.get_running_loop().create_server(lambda: Peer(self), "127.0.0.1", self.port)
         self.port = self.server.sockets[0].getsockname()[1]

@@ -1,0 +1,189 @@
+"""The asyncio shell of the Dispatcher: a future per waiting ticket, and one timer for the next thing that is due.
+
+    async with admission.turn(ticket) as turn:
+        grant = await turn.grant()          # again for each further grant of a ticket that is fed in parts
+        ...                                 # the slot is held to the end of the block, whatever happens in it
+        turn.first_token()
+
+Leaving the block is the only way out, so a cancellation at any moment leaves nothing held.
+"""
+
+import asyncio
+import time
+from types import TracebackType
+from typing import Self
+
+from proxy.policy.dispatch import Dispatcher
+from proxy.policy.outcome import Ending, Outcome, Reason
+from proxy.policy.snapshot import Snapshot
+from proxy.policy.ticket import Effect, Grant, Refuse, Ticket
+
+_SHORTEST_TIMER_S = 0.001
+"""uvloop's timers count milliseconds; a shorter one would fire before its moment and find nothing due."""
+
+
+class RefusedError(Exception):
+    """The Dispatcher will not grant this ticket."""
+
+    def __init__(self, refuse: Refuse) -> None:
+        super().__init__(refuse.detail)
+        self.refuse = refuse
+
+
+class Turn:
+    """One ticket on its way through the Dispatcher. Made by `Admission.turn`."""
+
+    __slots__ = ("_admission", "_inbox", "_waiter", "cached_tokens", "ending", "output_tokens", "ticket")
+
+    def __init__(self, admission: "Admission", ticket: Ticket) -> None:
+        self._admission = admission
+        self._inbox: Effect | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self.ticket = ticket
+        self.ending = Ending.IGNORED
+        """What its end tells the limiter; set it before leaving the block."""
+        self.output_tokens: int | None = None
+        self.cached_tokens: int | None = None
+
+    async def __aenter__(self) -> Self:
+        self._admission._enter(self)  # noqa: SLF001 - the two halves of one thing
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._admission._leave(self)  # noqa: SLF001
+
+    async def grant(self) -> Grant:
+        """Wait for the next grant.
+
+        Raises:
+            RefusedError: there will be none; the ticket is out of the Dispatcher.
+        """
+        if self._inbox is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        effect, self._inbox = self._inbox, None
+        assert effect is not None
+        if isinstance(effect, Refuse):
+            raise RefusedError(effect)
+        return effect
+
+    def first_token(self) -> None:
+        """Give the prefill budget back."""
+        admission = self._admission
+        admission.apply(admission.dispatcher.first_token(time.monotonic(), self.ticket.id))
+
+    def part_ended(self, cached_tokens: int | None) -> None:
+        """One part is done; the next `grant` continues it."""
+        admission = self._admission
+        admission.apply(admission.dispatcher.part_ended(time.monotonic(), self.ticket.id, cached_tokens))
+
+    def part_failed(self) -> None:
+        """One part came to nothing; the next `grant` is for the rest, whole."""
+        admission = self._admission
+        admission.apply(admission.dispatcher.part_failed(time.monotonic(), self.ticket.id))
+
+    def give_back(self) -> None:
+        """The grant could not be used: not one byte was sent. The next `grant` is for another backend, or refuses."""
+        admission = self._admission
+        admission.apply(admission.dispatcher.give_back(time.monotonic(), self.ticket.id))
+
+    def deliver(self, effect: Effect) -> None:
+        """Take what the Dispatcher decided."""
+        self._inbox = effect
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits for a grant that was not decided yet."""
+        return self._waiter is not None and self._inbox is None
+
+
+class Admission:
+    """Runs a Dispatcher on the event loop."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
+        self._turns: dict[int, Turn] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Admission {len(self._turns)} turns, {self.dispatcher!r}>"
+
+    @property
+    def live(self) -> int:
+        """Tickets that wait or run."""
+        return len(self._turns)
+
+    def turn(self, ticket: Ticket) -> Turn:
+        """Return the context in which `ticket` waits and runs."""
+        return Turn(self, ticket)
+
+    def apply(self, effects: list[Effect]) -> None:
+        """Hand effects to whom they concern, and set the timer for what is due next."""
+        for effect in effects:
+            turn = self._turns.get(effect.ticket.id)
+            if turn is not None:
+                turn.deliver(effect)
+        self._arm()
+
+    def set_backend_up(self, name: str, *, up: bool) -> None:
+        """Take note that a backend can or cannot be reached.
+
+        Raises:
+            KeyError: no such backend.
+        """
+        self.apply(self.dispatcher.set_backend_up(time.monotonic(), name, up))
+
+    def drain(self) -> None:
+        """Refuse every new ticket from now on; those that wait or run are served."""
+        self.apply(self.dispatcher.drain(time.monotonic()))
+
+    def refuse_waiting(self, detail: str) -> int:
+        """Refuse everyone who still waits, because the time to drain is over; return how many."""
+        waiting = [turn for turn in self._turns.values() if turn.waiting]
+        for turn in waiting:
+            turn.deliver(Refuse(turn.ticket, Outcome.DRAINING, Reason.DRAINING, 1.0, detail))
+        return len(waiting)
+
+    def snapshot(self) -> Snapshot:
+        """Return what can be seen of lanes and backends now."""
+        return self.dispatcher.snapshot(time.monotonic())
+
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _enter(self, turn: Turn) -> None:
+        self._turns[turn.ticket.id] = turn
+        self.apply(self.dispatcher.offer(time.monotonic(), turn.ticket))
+
+    def _leave(self, turn: Turn) -> None:
+        ticket_id = turn.ticket.id
+        del self._turns[ticket_id]
+        self.apply(
+            self.dispatcher.leave(time.monotonic(), ticket_id, turn.ending, turn.output_tokens, turn.cached_tokens)
+        )
+
+    def _arm(self) -> None:
+        at = self.dispatcher.next_wake()
+        if at is None or (self._timer is not None and self._timer_at <= at):
+            return  # a timer that comes too early finds nothing due and sets the next
+        if self._timer is not None:
+            self._timer.cancel()
+        delay = max(_SHORTEST_TIMER_S, at - time.monotonic())
+        self._timer_at = at
+        self._timer = asyncio.get_running_loop().call_later(delay, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.apply(self.dispatcher.wake(time.monotonic()))

@@ -1,0 +1,189 @@
+"""The client's side: aiohttp's server for heads, limits and keep-alive; answers are written straight to the transport.
+
+aiohttp parses requests and keeps the connection; what it would do to write an answer costs more than all our own work,
+so a handler writes head and body itself and returns `KEEP` or `CLOSE`, which write nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
+from typing import Any, Protocol, cast
+
+from aiohttp import web
+from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy
+
+HIGH_WATER = 256 * 1024
+"""Bytes that may wait for a slow client before its engine is told to pause."""
+LOW_WATER = 64 * 1024
+
+_REASONS = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
+_silent = logging.getLogger("lanewise.http")
+
+
+class PureParserError(RuntimeError):
+    """aiohttp runs without its C parser."""
+
+
+def check_parser() -> None:
+    """Refuse to run on aiohttp's pure-Python parser: it is lenient where a proxy must be strict, and slow.
+
+    Raises:
+        PureParserError: the C extensions are missing or switched off.
+    """
+    if HttpRequestParser is HttpRequestParserPy:
+        raise PureParserError(
+            "aiohttp runs without its C extensions, whose strict HTTP parser lanewise relies on: "
+            "unset AIOHTTP_NO_EXTENSIONS, or install a wheel of aiohttp for this platform"
+        )
+
+
+class Flow(Protocol):
+    """Whoever feeds a client and can hold back."""
+
+    def pause(self) -> None:
+        """Send no more for now."""
+        ...
+
+    def resume(self) -> None:
+        """Go on."""
+        ...
+
+
+class Written(web.StreamResponse):
+    """Says that the answer is on the wire already; aiohttp only learns whether the connection stays."""
+
+    def __init__(self, *, keep_alive: bool) -> None:
+        super().__init__()
+        self._keep_alive = keep_alive
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Write nothing (aiohttp)."""
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Write nothing (aiohttp)."""
+
+
+KEEP = Written(keep_alive=True)
+CLOSE = Written(keep_alive=False)
+
+
+class ClientConnection(web.RequestHandler):
+    """One client connection. Tells the `flow` that feeds it when the client does not keep up."""
+
+    __slots__ = ("_drained", "_listener", "flow")
+
+    def __init__(self, listener: "Listener", **options: Any) -> None:
+        super().__init__(listener, **options)
+        self._listener = listener
+        self._drained: asyncio.Future[None] | None = None
+        self.flow: Flow | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Set the water marks (asyncio)."""
+        cast("asyncio.Transport", transport).set_write_buffer_limits(HIGH_WATER, LOW_WATER)
+        super().connection_made(transport)
+
+    def pause_writing(self) -> None:
+        """Hold the engine back (asyncio)."""
+        super().pause_writing()
+        if self.flow is not None:
+            self.flow.pause()
+
+    def resume_writing(self) -> None:
+        """Let the engine go on (asyncio)."""
+        super().resume_writing()
+        if self.flow is not None:
+            self.flow.resume()
+        self._wake()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Wake who waits for the client to read (asyncio)."""
+        super().connection_lost(exc)
+        self._wake()
+
+    async def drained(self, timeout_s: float) -> None:
+        """Wait until the client has read most of what was written; one that does not within the time is cut off."""
+        if not self.writing_paused or self.transport is None:
+            return
+        self._drained = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._drained
+        except TimeoutError:
+            if self.transport is not None:
+                self.transport.abort()
+        finally:
+            self._drained = None
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002
+    ) -> web.StreamResponse:
+        """Answer bytes that are no acceptable HTTP (aiohttp)."""
+        return self._listener.refuse(request, status, exc)
+
+    def _wake(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Refuse = Callable[[web.BaseRequest, int, BaseException | None], web.StreamResponse]
+
+
+class Listener(web.Server):
+    """The protocol factory of the data listener.
+
+    Args:
+        handler: serves one request whose head is complete.
+        refuse: answers what aiohttp's parser did not accept.
+        keepalive_s: for the head of a request, and how long an idle connection is kept.
+        line_bytes: longest request line.
+        field_bytes: longest header field.
+    """
+
+    def __init__(
+        self, handler: Handler, refuse: Refuse, *, keepalive_s: float, line_bytes: int, field_bytes: int
+    ) -> None:
+        super().__init__(
+            handler,
+            handler_cancellation=True,
+            keepalive_timeout=keepalive_s,
+            max_line_size=line_bytes,
+            max_field_size=field_bytes,
+            auto_decompress=False,
+            access_log=None,
+            logger=_silent,
+        )
+        self.refuse = refuse
+
+    def __call__(self) -> ClientConnection:
+        """Make the protocol of one connection (asyncio)."""
+        return ClientConnection(self, loop=self._loop, **self._kwargs)
+
+
+def head_bytes(
+    status: int, headers: Iterable[tuple[bytes, bytes]], *, keep_alive: bool, http10: bool, reason: bytes = b""
+) -> bytes:
+    """Build the head of an answer.
+
+    Args:
+        status: HTTP status.
+        headers: fields in order, free of control characters; neither Connection nor anything hop-by-hop.
+        keep_alive: whether the connection stays after this answer.
+        http10: the client speaks HTTP/1.0.
+        reason: reason phrase; the standard one when empty.
+    """
+    lines = [b"HTTP/1.%d %d %b\r\n" % (0 if http10 else 1, status, reason or _REASONS.get(status, b""))]
+    lines += [b"%b: %b\r\n" % field for field in headers]
+    if not keep_alive:
+        lines.append(b"Connection: close\r\n\r\n")
+    elif http10:
+        lines.append(b"Connection: keep-alive\r\n\r\n")
+    else:
+        lines.append(b"\r\n")
+    return b"".join(lines)
