@@ -1,0 +1,141 @@
+"""Finding the members of a JSON object in its bytes, and replacing values without touching any other byte."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_SPACE: Final = re.compile(rb"[ \t\n\r]*")
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_SCALAR: Final = re.compile(rb"[^,\]}\s]+")
+# Everything up to the next bracket, whole strings included.
+_TO_BRACKET: Final = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+_OPEN: Final = frozenset(b"{[")
+
+
+class NotAnObjectError(ValueError):
+    """The bytes are no JSON object at that place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One `"key": value` of an object, by the place of its value."""
+
+    key: str
+    start: int
+    """First byte of the value."""
+    end: int
+    """One past its last byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Bytes `start` to `end` become `new`."""
+
+    start: int
+    end: int
+    new: bytes
+
+
+def members(body: bytes, at: int = 0) -> Iterator[Member]:
+    """Walk the members of one object in order, duplicates included, without decoding their values.
+
+    Args:
+        body: a document that a JSON parser accepted.
+        at: where the object begins; white space may come first.
+
+    Raises:
+        NotAnObjectError: there is no object, or it is broken.
+    """
+    position = _expect(body, at, b"{")
+    if body[position : position + 1] == b"}":
+        return
+    while True:
+        string = _STRING.match(body, position)
+        if string is None:
+            raise NotAnObjectError(f"no key at byte {position}")
+        start = _expect(body, string.end(), b":")
+        end = _value_end(body, start)
+        yield Member(_key(string.group()), start, end)
+        position = _skip(body, end)
+        if body[position : position + 1] == b"}":
+            return
+        position = _expect(body, position, b",")
+
+
+def insertion(body: bytes, at: int, key: str, value: bytes) -> Edit:
+    """Return the edit that makes a member the first of the object that begins at `at`.
+
+    Raises:
+        NotAnObjectError: there is no object.
+    """
+    opening = _skip(body, at)
+    inside = _expect(body, opening, b"{")
+    comma = b"" if body[inside : inside + 1] == b"}" else b","
+    return Edit(opening + 1, opening + 1, b"%b:%b%b" % (json.dumps(key).encode(), value, comma))
+
+
+def apply(body: bytes, edits: Iterable[Edit]) -> bytes:
+    """Return the body with edits applied, which may come in any order and do not overlap."""
+    pieces: list[bytes] = []
+    position = 0
+    for edit in sorted(edits, key=lambda edit: edit.start):
+        pieces += (body[position : edit.start], edit.new)
+        position = edit.end
+    if not pieces:
+        return body
+    pieces.append(body[position:])
+    return b"".join(pieces)
+
+
+def may_hold(body: bytes, *keys: str) -> bool:
+    """Return False when none of the keys occurs anywhere; fast, so that most bodies are not walked at all."""
+    return any(b'"%b"' % key.encode() in body for key in keys) or b"\\u" in body
+
+
+def _value_end(body: bytes, start: int) -> int:
+    first = body[start : start + 1]
+    if first == b'"':
+        found = _STRING.match(body, start)
+    elif first in {b"{", b"["}:
+        return _container_end(body, start)
+    else:
+        found = _SCALAR.match(body, start)
+    if found is None:
+        raise NotAnObjectError(f"no value at byte {start}")
+    return found.end()
+
+
+def _container_end(body: bytes, start: int) -> int:
+    depth = 0
+    position = start
+    while position < len(body):
+        depth += 1 if body[position] in _OPEN else -1
+        position += 1
+        if depth == 0:
+            return position
+        skipped = _TO_BRACKET.match(body, position)
+        position = skipped.end() if skipped else position
+    raise NotAnObjectError(f"the value at byte {start} has no end")
+
+
+def _expect(body: bytes, position: int, byte: bytes) -> int:
+    position = _skip(body, position)
+    if body[position : position + 1] != byte:
+        raise NotAnObjectError(f"no {byte.decode()} at byte {position}")
+    return _skip(body, position + 1)
+
+
+def _skip(body: bytes, position: int) -> int:
+    space = _SPACE.match(body, position)
+    return space.end() if space else position
+
+
+def _key(quoted: bytes) -> str:
+    if b"\\" not in quoted:
+        return quoted[1:-1].decode("utf-8", "replace")
+    try:
+        return str(json.loads(quoted))
+    except ValueError:
+        return ""
