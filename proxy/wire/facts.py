@@ -56,9 +56,10 @@ class OutputFields:
     """Output length as the body asks for it, whatever the dialect calls it."""
 
     cap: int | None = None
-    """Tokens asked for at most, per sequence. None: absent or null."""
+    """Tokens asked for at most, per sequence. None: absent or null. Completions without the key: 16, as engines take
+    it."""
     cap_fields: tuple[str, ...] = ()
-    """Keys of the body that carry the cap, the winning one first."""
+    """Keys of the body that carry a usable cap or null, the winning one first; empty when the body names none."""
     min_tokens: int | None = None
     thinking_budget: int | None = None
 
@@ -72,14 +73,21 @@ class Facts:
     stream: bool = False
     asks_usage: bool = False
     """The client asked for the usage event of its stream itself."""
+    may_ask_usage: bool = False
+    """The proxy may set `stream_options.include_usage` and take the event out again: a stream of chat or completions
+    that does not ask itself, and where asking changes nothing but that one event."""
     prompts: int = 1
     n: int = 1
     """Sequences per prompt (`n`; `use_beam_search` counts its `n`)."""
     prompt_tokens: int | None = None
     """Exact, when the prompt came as token ids."""
     census: TextCensus = TextCensus()
+    partial_census: bool = False
+    """Part of the prompt is not text in this body (media, embeddings, an earlier response): teach no estimate by it."""
     body_bytes: int = 0
     output: OutputFields = OutputFields()
+    truncate_prompt_tokens: int | None = None
+    """The engine keeps at most this many prompt tokens; -1: as many as fit."""
     priority: int | None = None
     cache_salt: str | None = None
     kv_transfer: bool = False

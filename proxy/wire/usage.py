@@ -27,7 +27,7 @@ def read_usage(document: object) -> Usage | None:
     if not isinstance(document, Mapping):
         return None
     usage = Usage(
-        prompt_tokens=_first(document, "prompt_tokens", "input_tokens"),
+        prompt_tokens=_prompt(document),
         completion_tokens=_first(document, "completion_tokens", "output_tokens"),
         cached_tokens=_cached(document),
     )
@@ -42,6 +42,16 @@ def merge_usage(old: Usage | None, new: Usage | None) -> Usage | None:
         prompt_tokens=old.prompt_tokens if new.prompt_tokens is None else new.prompt_tokens,
         completion_tokens=old.completion_tokens if new.completion_tokens is None else new.completion_tokens,
         cached_tokens=old.cached_tokens if new.cached_tokens is None else new.cached_tokens,
+    )
+
+
+def _prompt(document: Mapping[str, object]) -> int | None:
+    tokens = _first(document, "prompt_tokens", "input_tokens")
+    if tokens is None:
+        return None
+    # Anthropic's `input_tokens` leaves out what these two count.
+    return tokens + sum(
+        _first(document, key) or 0 for key in ("cache_read_input_tokens", "cache_creation_input_tokens")
     )
 
 

@@ -1,0 +1,144 @@
+"""Request bodies of every dialect, decoded, become `Facts`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from proxy.wire.caps import CAP_KEYS
+from proxy.wire.facts import Endpoint, Facts, OutputFields
+from proxy.wire.prompts import Document, Prompt, read_prompt
+from proxy.wire.values import as_bool, as_int, as_str
+
+COMPLETIONS_DEFAULT_CAP: Final = 16
+"""What engines take for a `/v1/completions` body without `max_tokens`."""
+
+# What a body may hold and still be fed in parts: sampling fields, which the last part brings along, and the template
+# fields that `/tokenize` takes as well. A field not named here could change the prompt in a way we would not see.
+_SAMPLING_FIELDS: Final = frozenset((
+    "model", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "min_tokens",
+    "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids", "include_stop_str_in_output",
+    "ignore_eos", "presence_penalty", "frequency_penalty", "repetition_penalty", "length_penalty", "logit_bias",
+    "logprobs", "top_logprobs", "best_of", "user", "request_id", "priority", "cache_salt",
+    "skip_special_tokens", "spaces_between_special_tokens", "allowed_token_ids", "bad_words",
+    "logits_processors", "response_format", "structured_outputs", "guided_json", "guided_regex",
+    "guided_choice", "guided_grammar", "guided_decoding_backend", "guided_whitespace_pattern",
+    "thinking_token_budget", "include_reasoning", "parallel_tool_calls", "store", "metadata", "service_tier",
+    "safety_identifier", "prompt_cache_key", "return_tokens_as_token_ids", "return_token_ids", "vllm_xargs",
+    "echo",
+))  # fmt: skip
+_SPLITTABLE_FIELDS: Final = {
+    Endpoint.CHAT: _SAMPLING_FIELDS
+    | {"messages", "tools", "tool_choice", "chat_template", "chat_template_kwargs", "add_generation_prompt",
+       "continue_final_message", "add_special_tokens"},
+    Endpoint.COMPLETIONS: _SAMPLING_FIELDS | {"prompt", "add_special_tokens"},
+}  # fmt: skip
+
+
+def read_facts(
+    endpoint: Endpoint, document: Mapping[str, object], body_bytes: int, *, want_blocks: bool = False
+) -> Facts:
+    """Read what classify and the recorder need from a request body.
+
+    Wrong types are tolerated, never corrected: the engine answers them. What it would coerce ("12", 1.0) counts.
+
+    Args:
+        endpoint: whose dialect.
+        document: the decoded body, with any JSON values whatever.
+        body_bytes: its length on the wire.
+        want_blocks: whether to fill `Facts.blocks`, which the prefix hashes are made from.
+
+    Returns:
+        The facts. Never raises.
+    """
+    prompt = read_prompt(endpoint, document, want_blocks=want_blocks)
+    stream = as_bool(document.get("stream"))
+    kv_transfer = document.get("kv_transfer_params") is not None
+    return Facts(
+        endpoint=endpoint,
+        model=as_str(document.get("model")),
+        stream=stream,
+        asks_usage=_stream_option(document, "include_usage"),
+        may_ask_usage=stream and not kv_transfer and _may_ask_usage(endpoint, document),
+        prompts=max(1, prompt.prompts),
+        n=_n(endpoint, document),
+        prompt_tokens=prompt.token_ids,
+        census=prompt.census(),
+        partial_census=prompt.hidden or prompt.media > 0,
+        body_bytes=body_bytes,
+        output=_output(endpoint, document),
+        truncate_prompt_tokens=as_int(document.get("truncate_prompt_tokens")),
+        priority=as_int(document.get("priority")),
+        cache_salt=as_str(document.get("cache_salt")),
+        kv_transfer=kv_transfer,
+        splittable=_splittable(endpoint, document, prompt),
+        # Several prompts have no one prefix.
+        blocks=tuple(prompt.blocks) if prompt.prompts <= 1 else (),
+    )
+
+
+def _stream_option(document: Document, key: str) -> bool:
+    options = document.get("stream_options")
+    return isinstance(options, Mapping) and as_bool(options.get(key))
+
+
+def _may_ask_usage(endpoint: Endpoint, document: Document) -> bool:
+    if endpoint not in {Endpoint.CHAT, Endpoint.COMPLETIONS} or _stream_option(document, "include_usage"):
+        return False
+    options = document.get("stream_options")
+    if options is not None and not isinstance(options, Mapping):
+        return False
+    # With it, include_usage would put usage into every event.
+    return not _stream_option(document, "continuous_usage_stats")
+
+
+def _n(endpoint: Endpoint, document: Document) -> int:
+    if endpoint not in {Endpoint.CHAT, Endpoint.COMPLETIONS}:
+        return 1
+    return max(1, as_int(document.get("n")) or 1)
+
+
+def _output(endpoint: Endpoint, document: Document) -> OutputFields:
+    keys = CAP_KEYS.get(endpoint)
+    if keys is None:
+        return OutputFields()
+    present = [key for key in keys if key in document and _is_cap(document[key])]
+    present.sort(key=lambda key: document[key] is None)  # null does not win
+    cap = as_int(document[present[0]]) if present else None
+    if endpoint is Endpoint.COMPLETIONS and "max_tokens" not in document:
+        cap = COMPLETIONS_DEFAULT_CAP
+    return OutputFields(
+        cap=cap,
+        cap_fields=tuple(present),
+        min_tokens=as_int(document.get("min_tokens")),
+        thinking_budget=_thinking_budget(document),
+    )
+
+
+def _is_cap(value: object) -> bool:
+    number = as_int(value)
+    return value is None or (number is not None and number >= 0)
+
+
+def _thinking_budget(document: Document) -> int | None:
+    thinking = document.get("thinking")
+    if isinstance(thinking, Mapping) and (budget := as_int(thinking.get("budget_tokens"))) is not None:
+        return budget
+    return as_int(document.get("thinking_token_budget"))
+
+
+def _splittable(endpoint: Endpoint, document: Document, prompt: Prompt) -> bool:
+    known = _SPLITTABLE_FIELDS.get(endpoint)
+    if known is None or prompt.hidden or prompt.media or prompt.prompts != 1:
+        return False
+    # `prompt_logprobs`, `kv_transfer_params`, `prompt_embeds` and `truncate_prompt_tokens` are not among the known.
+    if any(key not in known and value is not None for key, value in document.items()):
+        return False
+    if as_bool(document.get("echo")) and document.get("logprobs") is not None:
+        return False
+    if document.get("tool_choice") == "none" and document.get("tools"):  # some engines then leave the tools out
+        return False
+    source = document.get("messages" if endpoint is Endpoint.CHAT else "prompt")
+    return bool(source) and isinstance(source, str | list) and not _is_batch(source)
+
+
+def _is_batch(source: str | list[object]) -> bool:
+    return isinstance(source, list) and isinstance(source[0], list)
