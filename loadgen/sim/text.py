@@ -80,6 +80,11 @@ def encode_chat(turns: Iterable[tuple[str, str]], *, answer: bool = True) -> lis
     return ids
 
 
+def fingerprint(ids: Sequence[int]) -> int:
+    """Return 64 bits that tell this prompt from others."""
+    return int.from_bytes(hashlib.blake2b(array("I", ids), digest_size=8).digest(), "big")
+
+
 def block_hashes(ids: Sequence[int], block_tokens: int, salt: str = "") -> tuple[int, ...]:
     """Return the chained hashes of the whole blocks of a prompt: equal hashes are equal prefixes under equal salts."""
     chain: list[int] = []
