@@ -37,6 +37,10 @@ class Result:
     output_tokens: int
     due: float
     outcome: str
+    source: int = 0
+    """Position of the trace file among those replayed together."""
+    started: float | None = None
+    """The generator took the shot up. Late means that the generator was late."""
     sent: float | None = None
     """Just before the request was written."""
     connected: float | None = None

@@ -1,0 +1,315 @@
+"""The HTTP client of the replay: one asyncio Protocol per connection, stamps taken where bytes arrive.
+
+A connection carries one request at a time. The pool keeps idle connections, the latest used first, and has no limit:
+an open-loop sender must never wait for a connection to come free.
+"""
+
+import asyncio
+import socket
+import ssl
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any, Protocol, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from loadgen.failure import UsageError
+from proxy.tasks import spawn
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where requests go."""
+
+    scheme: str
+    host: str
+    port: int
+    prefix: str
+    """Path before /v1, usually empty."""
+
+    @property
+    def url(self) -> str:
+        """Return the base URL."""
+        return f"{self.scheme}://{self.netloc}{self.prefix}"
+
+    @property
+    def netloc(self) -> str:
+        """Return host and port as the Host header has them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def read_target(url: str) -> Target:
+    """Read a base URL.
+
+    Raises:
+        UsageError: it is no http(s) URL, or carries something that a base URL does not have.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"--target {url}: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"--target {url}: give a base URL like http://127.0.0.1:8000")
+    if parts.query or parts.fragment or parts.username or parts.password:
+        raise UsageError(f"--target {url}: a base URL has no query, fragment or password in it")
+    default = 443 if parts.scheme == "https" else 80
+    prefix = parts.path.rstrip("/").removesuffix("/v1")
+    return Target(parts.scheme, parts.hostname, port or default, prefix)
+
+
+class Receiver(Protocol):
+    """Whoever a connection tells what comes back for its request. Times are `perf_counter_ns`."""
+
+    def on_connected(self, now_ns: int) -> None:
+        """A new connection is ready."""
+
+    def on_sent(self, now_ns: int) -> None:
+        """The request is about to be written."""
+
+    def on_head(self, status: int, headers: dict[bytes, bytes], now_ns: int) -> None:
+        """The response head is complete; header names are lower case."""
+
+    def on_body(self, data: bytes, now_ns: int) -> None:
+        """Body bytes, framing removed."""
+
+    def on_complete(self, now_ns: int) -> None:
+        """The body ended as its framing says."""
+
+    def on_broken(self, reason: str, detail: str, now_ns: int) -> None:
+        """Nothing more will come."""
+
+    def on_reconnect(self) -> None:
+        """A kept-alive connection turned out closed; the request goes out again on a new one."""
+
+
+class Call:
+    """One request on its way: on a connection, or waiting for a new one."""
+
+    __slots__ = ("_client", "connecting", "connection", "receiver", "request")
+
+    def __init__(self, client: "Client", receiver: Receiver, request: bytes) -> None:
+        self._client = client
+        self.receiver: Receiver | None = receiver
+        self.request = request
+        self.connection: Connection | None = None
+        self.connecting: asyncio.Task[None] | None = None
+
+    def cancel(self) -> None:
+        """Give the request up: its connection is closed at once and the receiver hears nothing more."""
+        self.receiver = None
+        if self.connection is not None:
+            self.connection.abort()
+        if self.connecting is not None:
+            self.connecting.cancel()
+
+    async def on_new_connection(self) -> None:
+        """Open a connection and send on it."""
+        try:
+            connection = await self._client.connect()
+        except TimeoutError:
+            self.end("connect_timeout", "no connection within the limit")
+        except OSError as error:
+            self.end("connect", str(error))
+        else:
+            self.connecting = None
+            if self.receiver is None:
+                connection.abort()
+                return
+            self.receiver.on_connected(perf_counter_ns())
+            connection.send(self)
+
+    def end(self, reason: str, detail: str) -> None:
+        """Tell the receiver that nothing more will come."""
+        receiver, self.receiver = self.receiver, None
+        if receiver is not None:
+            receiver.on_broken(reason, detail, perf_counter_ns())
+
+
+class Connection(asyncio.Protocol):
+    """One connection and the call it carries."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        self._transport: asyncio.Transport | None = None
+        self._call: Call | None = None
+        self._parser: Any = None
+        self._used = False
+        self._answered = False
+        self._status = 0
+        self._headers: dict[bytes, bytes] = {}
+        self._now = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember the transport; called by the event loop."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def send(self, call: Call) -> None:
+        """Write the request of a call; what comes back goes to its receiver."""
+        assert self._transport is not None
+        assert call.receiver is not None
+        self._call, call.connection = call, self
+        self._answered, self._status, self._headers = False, 0, {}
+        self._parser = httptools.HttpResponseParser(self)
+        call.receiver.on_sent(perf_counter_ns())
+        self._transport.write(call.request)
+
+    def abort(self) -> None:
+        """Close at once, without a word to anybody."""
+        self._call = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be sent on it any more."""
+        return self._transport is None or self._transport.is_closing()
+
+    def data_received(self, data: bytes) -> None:
+        """Stamp and parse what arrived; called by the event loop."""
+        self._now = perf_counter_ns()
+        if self._call is None:
+            self.abort()
+            return
+        self._answered = True
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._break("protocol", f"the answer is not HTTP as it should be: {error}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Report a request that was still open; called by the event loop."""
+        self._client.forget(self)
+        call = self._call
+        if call is None or call.receiver is None:
+            return
+        self._now = perf_counter_ns()
+        if self._used and not self._answered:
+            self._call = None
+            call.receiver.on_reconnect()
+            self._client.send_anew(call)
+        elif self._ends_by_closing():
+            self._done()
+        else:
+            self._break("connection", str(exc) if exc else "closed in the middle of the answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep one header; called by the parser."""
+        self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        """Pass the head on; called by the parser."""
+        self._status = self._parser.get_status_code()
+        if self._status >= 200 and self._call is not None and self._call.receiver is not None:
+            self._call.receiver.on_head(self._status, self._headers, self._now)
+
+    def on_body(self, data: bytes) -> None:
+        """Pass body bytes on; called by the parser."""
+        call = self._call
+        if call is not None and call.receiver is not None:
+            call.receiver.on_body(data, self._now)
+
+    def on_message_complete(self) -> None:
+        """End the request and give the connection back; called by the parser."""
+        if self._status < 200:
+            self._headers = {}
+            return
+        keep = self._parser.should_keep_alive()
+        self._done()
+        if keep and not self.closed:
+            self._used = True
+            self._client.put_back(self)
+        elif self._transport is not None:
+            self._transport.close()
+
+    def _ends_by_closing(self) -> bool:
+        """Without a length or chunks the close is the end of the body (RFC 9112, 6.3)."""
+        framed = b"content-length" in self._headers or b"transfer-encoding" in self._headers
+        return self._status >= 200 and not framed
+
+    def _done(self) -> None:
+        call, self._call = self._call, None
+        if call is not None and call.receiver is not None:
+            receiver, call.receiver, call.connection = call.receiver, None, None
+            receiver.on_complete(self._now)
+
+    def _break(self, reason: str, detail: str) -> None:
+        call, self._call = self._call, None
+        if self._transport is not None:
+            self._transport.abort()
+        if call is not None:
+            call.end(reason, detail)
+
+
+class Client:
+    """Sends requests to one target. `reuse` keeps connections alive between requests."""
+
+    def __init__(self, target: Target, *, reuse: bool = True, connect_timeout_s: float = 10.0) -> None:
+        self._target = target
+        self._reuse = reuse
+        self._timeout_s = connect_timeout_s
+        self._idle: list[Connection] = []
+        self._host = target.host
+        self._ssl = ssl.create_default_context() if target.scheme == "https" else None
+        self.opened = 0
+        """Connections made so far."""
+
+    async def resolve(self) -> None:
+        """Look the host up once, so that no request pays for it.
+
+        Raises:
+            OSError: the name has no address.
+        """
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(self._target.host, self._target.port, type=socket.SOCK_STREAM)
+        self._host = str(found[0][4][0])
+
+    def send(self, receiver: Receiver, request: bytes) -> Call:
+        """Send now: on an idle connection, or on a new one as soon as it is ready."""
+        call = Call(self, receiver, request)
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed:
+                connection.send(call)
+                return call
+        self.send_anew(call)
+        return call
+
+    def send_anew(self, call: Call) -> None:
+        """Send on a new connection."""
+        call.connection = None
+        call.connecting = spawn(call.on_new_connection(), "connect")
+
+    async def connect(self) -> Connection:
+        """Open one connection.
+
+        Raises:
+            OSError: it cannot be opened.
+            TimeoutError: not within the limit.
+        """
+        name = self._target.host if self._ssl else None
+        async with asyncio.timeout(self._timeout_s):
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: Connection(self), self._host, self._target.port, ssl=self._ssl, server_hostname=name
+            )
+        self.opened += 1
+        return connection
+
+    def put_back(self, connection: Connection) -> None:
+        """Keep a connection whose request has ended, or close it."""
+        if self._reuse:
+            self._idle.append(connection)
+        else:
+            connection.abort()
+
+    def forget(self, connection: Connection) -> None:
+        """Drop a connection that closed while idle."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.abort()
