@@ -87,11 +87,10 @@ def upstream_headers(
     drop = _NEVER_UPSTREAM | _named_by_connection(raw)
     if not peer.trusted:
         drop |= _FORWARDING
+    if not _clean(b"".join([value for _, value in raw])):
+        raw = [field for field in raw if _clean(field[1])]
     built: Headers = [(b"Host", _ascii(host))]
-    for name, value in raw:
-        low = name.lower()
-        if low not in drop and low != b"x-forwarded-for" and _clean(value):
-            built.append((name, value))
+    built += [field for field in raw if (low := field[0].lower()) not in drop and low != b"x-forwarded-for"]
     built += _forwarded(raw, peer)
     built.append((b"Accept-Encoding", b"identity"))
     built.append((b"X-Request-Id", _ascii(request_id)))
@@ -152,9 +151,9 @@ def _named_by_connection(raw: Sequence[tuple[bytes, bytes]]) -> frozenset[bytes]
 
 
 def _forwarded(raw: Sequence[tuple[bytes, bytes]], peer: Peer) -> Headers:
-    chain = [value for name, value in raw if name.lower() == b"x-forwarded-for" and _clean(value)]
     address = _ascii(peer.address)
     if peer.trusted:
+        chain = [value for name, value in raw if name.lower() == b"x-forwarded-for"]
         return [(b"X-Forwarded-For", b", ".join([*chain, address]))]
     fields = [(b"X-Forwarded-For", address), (b"X-Forwarded-Proto", _ascii(peer.scheme))]
     if peer.host:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from proxy.wire.census import add, take_census
@@ -67,13 +68,14 @@ class Prompt:
 
     def census(self) -> TextCensus:
         """Count all the text that was found."""
-        census = take_census("\n".join(self._texts))
-        joints = TextCensus(latin=-max(0, len(self._texts) - 1), media_parts=self.media, messages=self.messages)
-        census = add(census, joints)
-        if self._repeated is not None:
-            text, times = self._repeated
-            census = add(census, take_census(text), times)
-        return census
+        texts = self._texts
+        found = take_census(texts[0] if len(texts) == 1 else "\n".join(texts))
+        joints = max(0, len(texts) - 1)
+        census = replace(found, latin=found.latin - joints, media_parts=self.media, messages=self.messages)
+        if self._repeated is None:
+            return census
+        text, times = self._repeated
+        return add(census, take_census(text), times)
 
 
 def read_prompt(endpoint: Endpoint, document: Document, *, want_blocks: bool) -> Prompt:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 _SPACE: Final = re.compile(rb"[ \t\n\r]*")
-_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_REST_OF_STRING: Final = re.compile(rb'(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _SCALAR: Final = re.compile(rb"[^,\]}\s]+")
-# Everything up to the next bracket, whole strings included.
-_TO_BRACKET: Final = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+# Up to the next bracket or long string; short plain strings are passed over here, which schemas consist of.
+_TO_BRACKET: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]{0,200}+")*+')
+_QUOTE: Final = ord('"')
+_BACKSLASH: Final = ord("\\")
 _OPEN: Final = frozenset(b"{[")
 
 
@@ -52,12 +54,12 @@ def members(body: bytes, at: int = 0) -> Iterator[Member]:
     if body[position : position + 1] == b"}":
         return
     while True:
-        string = _STRING.match(body, position)
-        if string is None:
+        if body[position : position + 1] != b'"':
             raise NotAnObjectError(f"no key at byte {position}")
-        start = _expect(body, string.end(), b":")
+        key_end = _string_end(body, position)
+        start = _expect(body, key_end, b":")
         end = _value_end(body, start)
-        yield Member(_key(string.group()), start, end)
+        yield Member(_key(body[position:key_end]), start, end)
         position = _skip(body, end)
         if body[position : position + 1] == b"}":
             return
@@ -97,27 +99,49 @@ def may_hold(body: bytes, *keys: str) -> bool:
 def _value_end(body: bytes, start: int) -> int:
     first = body[start : start + 1]
     if first == b'"':
-        found = _STRING.match(body, start)
-    elif first in {b"{", b"["}:
+        return _string_end(body, start)
+    if first in {b"{", b"["}:
         return _container_end(body, start)
-    else:
-        found = _SCALAR.match(body, start)
-    if found is None:
+    scalar = _SCALAR.match(body, start)
+    if scalar is None:
         raise NotAnObjectError(f"no value at byte {start}")
-    return found.end()
+    return scalar.end()
+
+
+def _string_end(body: bytes, start: int) -> int:
+    quote = body.find(b'"', start + 1)
+    if quote > 0 and body[quote - 1] != _BACKSLASH:
+        return quote + 1
+    rest = _REST_OF_STRING.match(body, start + 1)
+    if rest is None:
+        raise NotAnObjectError(f"the string at byte {start} has no end")
+    return rest.end()
 
 
 def _container_end(body: bytes, start: int) -> int:
+    if end := _flat_array_end(body, start):
+        return end
     depth = 0
     position = start
     while position < len(body):
-        depth += 1 if body[position] in _OPEN else -1
-        position += 1
-        if depth == 0:
-            return position
+        byte = body[position]
+        if byte == _QUOTE:
+            position = _string_end(body, position)
+        else:
+            depth += 1 if byte in _OPEN else -1
+            position += 1
+            if depth == 0:
+                return position
         skipped = _TO_BRACKET.match(body, position)
         position = skipped.end() if skipped else position
     raise NotAnObjectError(f"the value at byte {start} has no end")
+
+
+def _flat_array_end(body: bytes, start: int) -> int:
+    """Return the end of an array of numbers, such as a million token ids; 0 for anything else."""
+    close = body.find(b"]", start) if body[start : start + 1] == b"[" else -1
+    plain = close > 0 and not any(body.find(sign, start + 1, close) >= 0 for sign in (b'"', b"[", b"{"))
+    return close + 1 if plain else 0
 
 
 def _expect(body: bytes, position: int, byte: bytes) -> int:

@@ -33,10 +33,9 @@ _CHAT_MARKS: Final = (
     b'content":null}',
     b'content": null}',
 )
-_DELTA_LINE: Final = {
-    Endpoint.RESPONSES: b"event: response.output_text.delta\n",
-    Endpoint.MESSAGES: b"event: content_block_delta\n",
-}
+# The text of a chat event, when it is plain.
+_CHAT_TEXT: Final = re.compile(rb'"(?:content|text|reasoning|reasoning_content)": ?"([^"\\]++)"')
+_LEARN_AT_MOST: Final = 16
 _RESPONSES_ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _TOKEN_KEYS: Final = ("content", "reasoning", "reasoning_content", "tool_calls", "function_call", "refusal")
 _BLOCK_KEYS: Final = ("text", "thinking", "partial_json")
@@ -55,8 +54,8 @@ class StreamScanner:
         unparsed: events that could not be read: broken JSON, or longer than `MAX_EVENT_BYTES`.
     """
 
-    __slots__ = ("_chat", "_delta_line", "_endpoint", "_held", "_huge", "done", "error", "finish_reason", "tokens",
-                 "unparsed", "usage")  # fmt: skip
+    __slots__ = ("_after", "_before", "_chat", "_endpoint", "_held", "_huge", "_learned", "done", "error",
+                 "finish_reason", "tokens", "unparsed", "usage")  # fmt: skip
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.tokens = 0
@@ -66,15 +65,23 @@ class StreamScanner:
         self.done = False
         self.unparsed = 0
         self._endpoint = endpoint
-        self._delta_line = _DELTA_LINE.get(endpoint, b"")
-        self._chat = not self._delta_line
+        self._chat = endpoint not in {Endpoint.RESPONSES, Endpoint.MESSAGES}
         self._held = bytearray()
         self._huge: bytes | None = None
+        # What every byte before and after the text of the last plain token event was; for named events, the name line.
+        self._before = b""
+        self._after = b""
+        self._learned = 0
 
     @property
     def complete(self) -> bool:
         """Whether the stream ended properly for its dialect: a finish, the terminal marker, and no error."""
         return self.done and self.finish_reason is not None and self.error is None
+
+    @property
+    def prefilled(self) -> bool:
+        """Whether the engine has shown that its prefill is over: a token event, or an end without one."""
+        return self.tokens > 0 or self.finish_reason is not None or self.error is not None or self.done
 
     def feed(self, data: bytes) -> int:
         """Read the next bytes, without chunk framing, cut anywhere.
@@ -91,25 +98,46 @@ class StreamScanner:
         """Read what is left when the stream is over: a last event without its blank line still counts."""
         rest = bytes(self._held)
         self._held.clear()
-        if rest:
+        if rest or self._huge is not None:
             self._event_ended(rest)
 
     def _all_tokens(self, data: bytes) -> bool:
         """Count a read of whole token events, the steady state, without looking into them; False: look."""
-        if not data.endswith(b"\n\n") or b"\r" in data:
+        if not data.endswith(b"\n\n"):
             return False
         events = data.count(b"\n\n")
+        if events == 1 and self._like_last(data[:-2]):
+            self.tokens += 1
+            return True
+        if b"\r" in data or not self._plain_events(data, events):
+            return False
+        self.tokens += events
+        if events == 1:
+            self._learn(data[:-2])
+        return True
+
+    def _like_last(self, event: bytes) -> bool:
+        """Whether the event is the last plain token event but for its text."""
         if self._chat:
-            plain = (
-                data.startswith(_CHAT_START)
-                and (events == 1 or data.count(b"\n\n" + _CHAT_START) == events - 1)
-                and _plain(data)
-            )
-        else:
-            plain = data.count(self._delta_line) == events and b'""' not in data
-        if plain:
-            self.tokens += events
-        return plain
+            before, after = self._before, self._after
+            return len(event) > len(before) + len(after) > 0 and event.startswith(before) and event.endswith(after)
+        return event.startswith(self._before or b"\n") and b'""' not in event
+
+    def _plain_events(self, data: bytes, events: int) -> bool:
+        if not self._chat:
+            return events == data.count(self._before or b"\n") and b'""' not in data
+        starts = data.startswith(_CHAT_START) and (events == 1 or data.count(b"\n\n" + _CHAT_START) == events - 1)
+        return starts and _plain(data)
+
+    def _learn(self, event: bytes) -> None:
+        if self._learned >= _LEARN_AT_MOST:
+            return
+        self._learned += 1
+        if not self._chat:
+            line, end, _ = event.partition(b"\n")
+            self._before = line + end if line.endswith(b"delta") else b""
+        elif text := _CHAT_TEXT.search(event):
+            self._before, self._after = event[: text.start(1)], event[text.end(1) :]
 
     def _take(self, data: bytes) -> None:
         held = self._held
@@ -137,10 +165,13 @@ class StreamScanner:
         if self._huge is not None:
             head, self._huge = self._huge, None
             self._too_long(head)
-        elif self.tokens and self._chat and event.startswith(_CHAT_START) and _plain(event):
+        elif self.tokens and (self._like_last(event) or (self._chat and _plain_event(event))):
             self.tokens += 1
         else:
+            before = self.tokens
             self._look(event)
+            if self.tokens > before and _plain(event) and b"\r" not in event:
+                self._learn(event)
 
     def _too_long(self, head: bytes) -> None:
         """Judge an event that was not kept by its first bytes, so that neither first token nor end goes unseen."""
@@ -305,7 +336,14 @@ def responses_finish(response: Mapping[str, object]) -> str | None:
 
 
 def _plain(data: bytes) -> bool:
-    return not any(mark in data for mark in _CHAT_MARKS)
+    for mark in _CHAT_MARKS:  # noqa: SIM110 - any() with a generator takes twice as long
+        if mark in data:
+            return False
+    return True
+
+
+def _plain_event(event: bytes) -> bool:
+    return event.startswith(_CHAT_START) and _plain(event)
 
 
 def _fields(event: bytes) -> tuple[str, bytes]:
