@@ -1,0 +1,331 @@
+"""What finished requests leave behind: an observer of exchanges that counts them.
+
+Labels are lanes, backends and models of the configuration, or closed enums; all children exist from the start, so that
+`rate` and alerts see a zero before the first event.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+
+from prometheus_client.metrics_core import Metric
+
+from proxy.exchange import Exchange, UpstreamError
+from proxy.metrics.series import (
+    E2E,
+    OVERHEAD,
+    QUEUE,
+    RATIO,
+    TOKENS,
+    TPOT,
+    TTFT,
+    Histogram,
+    counter,
+    histogram,
+)
+from proxy.policy.outcome import Outcome, Phase, Reason
+from proxy.settings import LANES, Settings
+
+NO_LANE = "none"
+"""Lane of requests that never got one: not understood, or of a kind that is not queued."""
+OTHER_MODEL = "other"
+CODE_CLASSES = ("2xx", "3xx", "4xx", "5xx")
+CAP_RULES = ("default", "ceiling", "context")
+QUEUE_ENDS = ("dispatched", "timeout", "disconnected")
+_FINISHED_BY_LENGTH = frozenset({"length", "max_tokens", "max_output_tokens"})
+
+
+class _PerLane:
+    """Counters of one lane."""
+
+    __slots__ = ("caps", "disconnects", "good", "misroutes", "output", "prompt", "queue", "retries", "truncated")
+
+    def __init__(self) -> None:
+        self.queue = {end: Histogram(QUEUE) for end in QUEUE_ENDS}
+        self.prompt = Histogram(TOKENS)
+        self.output = Histogram(TOKENS)
+        self.caps = dict.fromkeys(CAP_RULES, 0)
+        self.disconnects = dict.fromkeys(Phase, 0)
+        self.retries = {"ok": 0, "failed": 0}
+        self.truncated = 0
+        self.misroutes = 0
+        self.good = 0
+
+
+class _PerModel:
+    """Counters of one model in one lane."""
+
+    __slots__ = ("cached_tokens", "duration", "output_tokens", "prompt_tokens", "tpot", "ttft")
+
+    def __init__(self) -> None:
+        self.ttft = Histogram(TTFT)
+        self.tpot = Histogram(TPOT)
+        self.duration = Histogram(E2E)
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.output_tokens = 0
+
+
+class RequestMetrics:
+    """Observer of finished exchanges. Costs a few microseconds per request; nothing per token."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._slo = {name: _slo(settings, name) for name in LANES}
+        self._short_tokens = settings.lanes.short.max_prompt_tokens
+        self._models = (*settings.model_labels, OTHER_MODEL)
+        self._backends = tuple(backend.label for backend in settings.backends)
+        self._outcomes = dict.fromkeys(product((*LANES, NO_LANE), self._models, Outcome), 0)
+        self._rejections = dict.fromkeys(product((*LANES, NO_LANE), Reason), 0)
+        self._responses = dict.fromkeys(product(CODE_CLASSES, ("0", "1")), 0)
+        self._lanes = {name: _PerLane() for name in LANES}
+        self._lane_models = {pair: _PerModel() for pair in product(LANES, self._models)}
+        self._upstream = {pair: Histogram(TTFT) for pair in product(LANES, self._backends)}
+        self._errors = dict.fromkeys(product(self._backends, UpstreamError), 0)
+        self._ratio = {model: Histogram(RATIO) for model in self._models}
+        self._overhead = Histogram(OVERHEAD)
+
+    def observe(self, exchange: Exchange) -> None:
+        """Count one finished request."""
+        outcome = exchange.outcome or Outcome.BACKEND_ERROR
+        facts = exchange.facts
+        model = facts.model if facts is not None else None
+        model = model if model in self._models else OTHER_MODEL
+        per_lane = self._lanes.get(exchange.lane or "")
+        name = exchange.lane if per_lane is not None and exchange.lane is not None else NO_LANE
+        self._outcomes[name, model, outcome] += 1
+        if exchange.reason is not None and outcome is not Outcome.CLIENT_GONE:
+            self._rejections[name, exchange.reason] += 1
+        self._count_response(exchange)
+        if exchange.upstream_error is not None and (exchange.backend, exchange.upstream_error) in self._errors:
+            self._errors[exchange.backend or "", exchange.upstream_error] += 1
+        if per_lane is not None:
+            self._count_lane(exchange, outcome, per_lane)
+            self._count_tokens(exchange, per_lane, self._lane_models[name, model])
+            self._time(exchange, outcome, name, model)
+            self._judge_estimate(exchange, per_lane, model)
+
+    def _count_response(self, exchange: Exchange) -> None:
+        if exchange.status is not None and 200 <= exchange.status < 600:
+            self._responses[CODE_CLASSES[exchange.status // 100 - 2], "1" if exchange.streams else "0"] += 1
+
+    def _count_lane(self, exchange: Exchange, outcome: Outcome, lane: _PerLane) -> None:
+        waited = exchange.queue_s
+        if waited is not None:
+            if exchange.granted is not None:
+                lane.queue["dispatched"].observe(waited)
+            elif outcome is Outcome.EXPIRED:
+                lane.queue["timeout"].observe(waited)
+            elif outcome is Outcome.CLIENT_GONE:
+                lane.queue["disconnected"].observe(waited)
+        if outcome is Outcome.CLIENT_GONE and exchange.phase is not None:
+            lane.disconnects[exchange.phase] += 1
+        if exchange.retries:
+            lane.retries["ok" if outcome is Outcome.OK else "failed"] += exchange.retries
+        if exchange.cap_rule in lane.caps:
+            lane.caps[exchange.cap_rule] += 1
+            lane.truncated += exchange.finish_reason in _FINISHED_BY_LENGTH
+
+    def _count_tokens(self, exchange: Exchange, lane: _PerLane, per_model: _PerModel) -> None:
+        usage = exchange.usage
+        prompt = (usage.prompt_tokens if usage is not None else None) or exchange.prompt_tokens_estimated
+        if prompt is not None:
+            lane.prompt.observe(prompt)
+        output = exchange.output_tokens
+        if output is not None:
+            lane.output.observe(output)
+            per_model.output_tokens += output
+        if usage is not None:
+            per_model.prompt_tokens += usage.prompt_tokens or 0
+            per_model.cached_tokens += usage.cached_tokens or 0
+
+    def _time(self, exchange: Exchange, outcome: Outcome, name: str, model: str) -> None:
+        per_model = self._lane_models[name, model]
+        streams = exchange.streams
+        ttft = exchange.ttft_s if streams else None
+        tpot = exchange.tpot_s if streams else None
+        total = exchange.total_s
+        if ttft is not None:
+            per_model.ttft.observe(ttft)
+            upstream = self._upstream.get((name, exchange.backend or ""))
+            if upstream is not None and exchange.upstream_ttft_s is not None:
+                upstream.observe(exchange.upstream_ttft_s)
+        if tpot is not None:
+            per_model.tpot.observe(tpot)
+        if outcome is not Outcome.OK or total is None:
+            return
+        per_model.duration.observe(total)
+        overhead = exchange.overhead_s
+        if overhead is not None:
+            self._overhead.observe(overhead)
+        ttft_slo, tpot_slo = self._slo[name]
+        if streams:
+            good = ttft is not None and ttft <= ttft_slo and (tpot is None or tpot <= tpot_slo)
+        else:
+            good = total <= ttft_slo + tpot_slo * (exchange.output_tokens or 0)
+        self._lanes[name].good += good
+
+    def _judge_estimate(self, exchange: Exchange, lane: _PerLane, model: str) -> None:
+        estimated, actual = exchange.prompt_tokens_estimated, exchange.prompt_tokens
+        if not estimated or not actual:
+            return
+        self._ratio[model].observe(estimated / actual)
+        belongs = LANES[0] if actual <= self._short_tokens else LANES[1]
+        lane.misroutes += belongs != exchange.lane
+
+    def families(self) -> Iterator[Metric]:
+        """Yield every family that requests feed."""
+        yield from self._count_families()
+        yield from self._lane_families()
+        yield from self._token_families()
+        yield from self._time_families()
+
+    def _count_families(self) -> Iterator[Metric]:
+        yield counter(
+            "requests",
+            "Finished requests, every outcome. Lane none: not understood, or of a kind that is not queued.",
+            ("lane", "model", "outcome"),
+            (((lane, model, outcome.value), n) for (lane, model, outcome), n in self._outcomes.items()),
+        )
+        yield counter(
+            "rejections",
+            "Refused requests by reason.",
+            ("lane", "reason"),
+            (((lane, reason.value), n) for (lane, reason), n in self._rejections.items()),
+        )
+        yield counter(
+            "responses",
+            "HTTP answers given to clients; streaming 1: the client asked for a stream.",
+            ("code_class", "streaming"),
+            self._responses.items(),
+        )
+        yield counter(
+            "upstream_errors",
+            "What went wrong between lanewise and a backend.",
+            ("backend", "kind"),
+            (((backend, kind.value), n) for (backend, kind), n in self._errors.items()),
+        )
+
+    def _lane_families(self) -> Iterator[Metric]:
+        lanes = self._lanes.items()
+        yield histogram(
+            "queue_wait_seconds",
+            "Time from arrival to leaving the lane queue, by how it was left.",
+            ("lane", "outcome"),
+            (((lane, end), of.queue[end]) for lane, of in lanes for end in QUEUE_ENDS),
+        )
+        yield counter(
+            "client_disconnects",
+            "Clients that left before the end, by where their request was.",
+            ("lane", "phase"),
+            (((lane, phase.value), of.disconnects[phase]) for lane, of in lanes for phase in Phase),
+        )
+        yield counter(
+            "retries",
+            "Requests given to another connection because not one byte had been sent, by how they ended.",
+            ("lane", "result"),
+            (((lane, result), of.retries[result]) for lane, of in lanes for result in ("ok", "failed")),
+        )
+        yield counter(
+            "output_caps_applied",
+            "Output limits set by lanewise, by rule.",
+            ("lane", "rule"),
+            (((lane, rule), of.caps[rule]) for lane, of in lanes for rule in CAP_RULES),
+        )
+        yield counter(
+            "output_truncated",
+            "Answers that ended at an output limit which lanewise had set.",
+            ("lane",),
+            (((lane,), of.truncated) for lane, of in lanes),
+        )
+        yield counter(
+            "lane_misroutes",
+            "Requests whose real prompt length belonged to the other lane.",
+            ("from_lane", "to_lane"),
+            (
+                ((LANES[0], LANES[1]), self._lanes[LANES[0]].misroutes),
+                ((LANES[1], LANES[0]), self._lanes[LANES[1]].misroutes),
+            ),
+        )
+        yield counter(
+            "slo_good",
+            "Goodput: requests answered within the deadlines of their lane (first token and time per output token; an "
+            "answer that is not streamed within their sum).",
+            ("lane",),
+            (((lane,), of.good) for lane, of in lanes),
+        )
+
+    def _token_families(self) -> Iterator[Metric]:
+        lanes, pairs = self._lanes.items(), self._lane_models.items()
+        yield histogram(
+            "request_prompt_tokens",
+            "Prompt length per request: from usage, else estimated.",
+            ("lane",),
+            (((lane,), of.prompt) for lane, of in lanes),
+        )
+        yield histogram(
+            "request_output_tokens",
+            "Output length per request: from usage, else the number of token events.",
+            ("lane",),
+            (((lane,), of.output) for lane, of in lanes),
+        )
+        yield counter(
+            "prompt_tokens",
+            "Prompt tokens, from usage.",
+            ("lane", "model"),
+            ((pair, of.prompt_tokens) for pair, of in pairs),
+        )
+        yield counter(
+            "cached_prompt_tokens",
+            "Prompt tokens that the engine took from its prefix cache, from usage.",
+            ("lane", "model"),
+            ((pair, of.cached_tokens) for pair, of in pairs),
+        )
+        yield counter(
+            "output_tokens",
+            "Output tokens, from usage or token events.",
+            ("lane", "model"),
+            ((pair, of.output_tokens) for pair, of in pairs),
+        )
+        yield histogram(
+            "prompt_tokens_estimate_ratio",
+            "Estimated prompt length over the real one.",
+            ("model",),
+            (((model,), ratio) for model, ratio in self._ratio.items()),
+        )
+
+    def _time_families(self) -> Iterator[Metric]:
+        pairs = self._lane_models.items()
+        yield histogram(
+            "time_to_first_token_seconds",
+            "From arrival at lanewise to the first token, queue included; streams only.",
+            ("lane", "model"),
+            ((pair, of.ttft) for pair, of in pairs),
+        )
+        yield histogram(
+            "upstream_time_to_first_token_seconds",
+            "From dispatch to the first token; streams only.",
+            ("lane", "backend"),
+            self._upstream.items(),
+        )
+        yield histogram(
+            "time_per_output_token_seconds",
+            "(last token - first token) / (tokens - 1), once per request; streams only.",
+            ("lane", "model"),
+            ((pair, of.tpot) for pair, of in pairs),
+        )
+        yield histogram(
+            "request_duration_seconds",
+            "From arrival to the last byte, of requests that ended ok.",
+            ("lane", "model"),
+            ((pair, of.duration) for pair, of in pairs),
+        )
+        yield histogram(
+            "overhead_seconds",
+            "lanewise's own time per request: neither queued nor waiting for the engine.",
+            (),
+            (((), self._overhead),),
+        )
+
+
+def _slo(settings: Settings, name: str) -> tuple[float, float]:
+    lane = getattr(settings.lanes, name)
+    return lane.ttft_slo, lane.tpot_slo

@@ -1,0 +1,133 @@
+"""Gauges of the moment: what the Dispatcher, the backends and the recorder say when a scrape asks."""
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.metrics_core import Metric
+
+from proxy.backends import BackendView, State
+from proxy.metrics.series import counter, gauge
+from proxy.policy.snapshot import BackendSnapshot, LaneSnapshot, Snapshot
+from proxy.recorder import Recorder
+
+_LANE = ("lane",)
+_BACKEND = ("backend",)
+
+
+def scheduler_families(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield what the Dispatcher holds."""
+    yield from _queue_families(snapshot.lanes)
+    yield from _deadline_families(snapshot.lanes)
+    yield from _dispatch_families(snapshot.backends, tuple(lane.name for lane in snapshot.lanes))
+
+
+def _queue_families(lanes: Sequence[LaneSnapshot]) -> Iterator[Metric]:
+    yield gauge("queue_depth", "Requests that wait.", _LANE, (((of.name,), of.waiting_requests) for of in lanes))
+    yield gauge("queue_limit", "Requests that may wait.", _LANE, (((of.name,), of.limit_requests) for of in lanes))
+    yield gauge("queue_tokens", "Prompt tokens that wait.", _LANE, (((of.name,), of.waiting_tokens) for of in lanes))
+    yield gauge(
+        "queue_tokens_limit", "Prompt tokens that may wait.", _LANE, (((of.name,), of.limit_tokens) for of in lanes)
+    )
+    yield gauge("queue_bytes", "Body bytes that wait.", _LANE, (((of.name,), of.waiting_bytes) for of in lanes))
+    yield gauge("queue_bytes_limit", "Body bytes that may wait.", _LANE, (((of.name,), of.limit_bytes) for of in lanes))
+    yield gauge(
+        "queue_oldest_wait_seconds",
+        "Age of the oldest request that waits.",
+        _LANE,
+        (((of.name,), of.oldest_wait_s) for of in lanes),
+    )
+    yield gauge(
+        "prefill_seconds_per_token",
+        "Learned engine time per prompt token.",
+        _LANE,
+        (((of.name,), of.prefill_s_per_token) for of in lanes),
+    )
+
+
+def _deadline_families(lanes: Sequence[LaneSnapshot]) -> Iterator[Metric]:
+    yield counter(
+        "deadline_outcomes",
+        "Requests by what their deadline did to them: sent on time, sent although late (demoted), dropped from the "
+        "queue.",
+        ("lane", "outcome"),
+        (
+            ((of.name, word), value)
+            for of in lanes
+            for word, value in (("on_time", of.granted_on_time), ("demoted", of.granted_late), ("dropped", of.dropped))
+        ),
+    )
+
+
+def _dispatch_families(backends: Sequence[BackendSnapshot], lanes: tuple[str, ...]) -> Iterator[Metric]:
+    yield gauge(
+        "inflight_requests",
+        "Sequences that run on a backend: a request counts as its prompts times n.",
+        _BACKEND,
+        (((of.name,), of.in_flight) for of in backends),
+    )
+    yield gauge(
+        "concurrency_limit",
+        "Sequences that may run on a backend; all lanes share it.",
+        _BACKEND,
+        (((of.name,), of.concurrency) for of in backends),
+    )
+    yield gauge(
+        "prefill_budget_used_tokens",
+        "Prompt tokens sent to a backend whose first token is still to come.",
+        ("lane", "backend"),
+        (
+            ((lane, of.name), tokens)
+            for of in backends
+            for lane, tokens in zip(lanes, of.prefill_tokens_by_lane, strict=True)
+        ),
+    )
+    yield gauge(
+        "prefill_budget_limit_tokens",
+        "Prompt tokens that may be outstanding on a backend; no series without a budget.",
+        _BACKEND,
+        (((of.name,), of.prefill_budget) for of in backends if of.prefill_budget is not None),
+    )
+    yield gauge(
+        "inflight_tokens",
+        "KV tokens that what runs on a backend is expected to fill.",
+        _BACKEND,
+        (((of.name,), of.kv_tokens) for of in backends),
+    )
+
+
+def backend_families(views: Sequence[BackendView]) -> Iterator[Metric]:
+    """Yield what the probes found. An unknown value has no series: it is not zero."""
+    yield gauge(
+        "backend_up",
+        "1 while a backend answers its probes.",
+        _BACKEND,
+        (((of.name,), float(of.state is State.UP)) for of in views),
+    )
+    yield gauge(
+        "backend_waiting_requests",
+        "Requests that wait inside the engine, as it says; no series while unknown.",
+        _BACKEND,
+        (((of.name,), of.waiting) for of in views if of.waiting is not None),
+    )
+    yield gauge(
+        "backend_kv_cache_usage_ratio",
+        "Share of the engine's KV cache in use, as it says; no series while unknown.",
+        _BACKEND,
+        (((of.name,), of.kv_usage) for of in views if of.kv_usage is not None),
+    )
+    yield gauge(
+        "backend_scrape_age_seconds",
+        "Age of those two values; no series before the first.",
+        _BACKEND,
+        (((of.name,), of.scrape_age_s) for of in views if of.scrape_age_s is not None),
+    )
+
+
+def recorder_families(recorder: Recorder) -> Iterator[Metric]:
+    """Yield what became of the trace records."""
+    yield counter("recorder_records", "Trace records written.", (), (((), recorder.written),))
+    yield counter(
+        "recorder_dropped",
+        "Trace records lost, by reason.",
+        ("reason",),
+        (((reason.value,), lost) for reason, lost in recorder.dropped.items()),
+    )

@@ -1,0 +1,109 @@
+"""What an operator asks first, as one document: version, configuration, lanes, backends, budgets, last rejections."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from proxy.backends import Backends, BackendView, State
+from proxy.exchange import Exchange
+from proxy.policy.outcome import Outcome
+from proxy.policy.snapshot import BackendSnapshot, Snapshot
+from proxy.settings import Settings
+
+LAST = 20
+_REFUSALS = frozenset({Outcome.REJECTED, Outcome.EXPIRED, Outcome.TOO_LONG, Outcome.DRAINING})
+
+
+class Status:
+    """Observer that keeps the last rejections, and builds the status document.
+
+    Args:
+        settings: the configuration in force.
+        snapshot: what the Dispatcher holds now.
+        backends: the watched engines.
+    """
+
+    def __init__(self, settings: Settings, *, snapshot: Callable[[], Snapshot], backends: Backends) -> None:
+        self._settings = settings
+        self._snapshot = snapshot
+        self._backends = backends
+        self._started = time.monotonic()
+        self._rejections: deque[dict[str, Any]] = deque(maxlen=LAST)
+
+    def observe(self, exchange: Exchange) -> None:
+        """Keep a refusal."""
+        if exchange.outcome in _REFUSALS:
+            self._rejections.append(
+                {
+                    "at": _stamp(exchange.arrived_wall),
+                    "request_id": exchange.request_id,
+                    "lane": exchange.lane,
+                    "outcome": exchange.outcome.value,
+                    "reason": exchange.reason.value if exchange.reason is not None else None,
+                    "waited_s": _rounded(exchange.queue_s),
+                    "prompt_tokens_estimated": exchange.prompt_tokens_estimated,
+                    "detail": exchange.detail,
+                }
+            )
+
+    def not_ready(self) -> str | None:
+        """Return why no new requests should be sent here, or None."""
+        if self._snapshot().draining:
+            return "draining"
+        return None if self._backends.any_up else "no backend answers"
+
+    def document(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        snapshot = self._snapshot()
+        reason = self.not_ready()
+        views = {view.name: view for view in self._backends.views()}
+        return {
+            "version": version("lanewise"),
+            "config": self._settings.hash,
+            "mode": self._settings.mode,
+            "preset": self._settings.scheduling.preset,
+            "uptime_s": round(time.monotonic() - self._started, 1),
+            "ready": reason is None,
+            "reason": reason,
+            "draining": snapshot.draining,
+            "lanes": [{key: _rounded(value) for key, value in asdict(lane).items()} for lane in snapshot.lanes],
+            "backends": [_backend(of, views[of.name]) for of in snapshot.backends],
+            "rejections": list(reversed(self._rejections)),
+        }
+
+
+def _backend(held: BackendSnapshot, seen: BackendView) -> dict[str, Any]:
+    return {
+        "name": held.name,
+        "url": seen.url,
+        "up": seen.state is State.UP,
+        "state": seen.state.value,
+        "version": seen.version,
+        "models": [{"name": model.name, "max_model_len": model.max_model_len} for model in seen.models],
+        "in_flight": held.in_flight,
+        "concurrency": held.concurrency,
+        "requests": held.requests,
+        "prefill_tokens": held.prefill_tokens,
+        "prefill_budget": held.prefill_budget,
+        "kv_tokens": held.kv_tokens,
+        "kv_limit": held.kv_limit,
+        "engine_waiting": seen.waiting,
+        "engine_running": seen.running,
+        "engine_kv_usage": seen.kv_usage,
+        "engine_metrics_age_s": _rounded(seen.scrape_age_s),
+        "probe_age_s": _rounded(seen.probe_age_s),
+        "probe_error": seen.error,
+        "reported_failures": seen.reported_failures,
+    }
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def _stamp(wall: float) -> str:
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
