@@ -1,8 +1,19 @@
-"""Trace record v1: one line of JSON per finished request. Lengths, times and salted hashes; no text."""
+"""Trace record v1: one line of JSON per finished request. Lengths, times and salted hashes; no text.
 
-from dataclasses import dataclass
+docs/trace-format.md describes every field, and what may change within a version.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final
 
 SCHEMA = "lanewise.trace/1"
+
+
+class TraceError(ValueError):
+    """A line is no trace record; the text is one sentence for people: where, which field, what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +64,108 @@ class Record:
     """Hash of the configuration in force."""
     text: str | None = None
     """The request body, only when the operator asked for it."""
+
+
+def encode(record: Record) -> bytes:
+    """Write a record as one line of JSON, without the newline.
+
+    Fields that are None or empty are left out; the schema comes first. Seconds are rounded to the microsecond. A time
+    that is no finite number is left out too, so that every line can be read anywhere.
+    """
+    document: dict[str, object] = {"schema": SCHEMA}
+    for name in _NAMES:
+        value = getattr(record, name)
+        if isinstance(value, float):
+            value = round(value, 6) if math.isfinite(value) else None
+        if value is not None and value != ():
+            document[name] = value
+    # A lone surrogate, which UTF-8 cannot hold, becomes the JSON escape it came from.
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+
+
+def decode(line: bytes | str, where: str = "") -> Record:
+    """Read one line.
+
+    Fields that this version does not know are ignored: a later v1 writer may add some.
+
+    Args:
+        line: one line of a trace, with or without its newline.
+        where: file and line number, for the sentence of the error.
+
+    Raises:
+        TraceError: it is no JSON object, of another schema, or a field is missing or of the wrong kind.
+    """
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        raise _error(where, "this is no JSON; a trace has one JSON object per line") from None
+    if not isinstance(document, Mapping):
+        raise _error(where, "this is no JSON object; a trace has one JSON object per line")
+    if (schema := document.get("schema")) != SCHEMA:
+        raise _error(where, f"schema is {_shown(schema)}; allowed is {SCHEMA!r}")
+    values: dict[str, Any] = {}
+    for name, kind in _KINDS.items():
+        value = document.get(name)
+        if value is not None:
+            values[name] = _checked(name, kind, value, where)
+        elif name in _REQUIRED:
+            raise _error(where, f"{name} is missing; it must be {kind.words}")
+        elif name in _NO_DEFAULT:
+            values[name] = None
+    return Record(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    words: str
+    fits: Callable[[Any], bool]
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_words(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+_COUNT: Final = _Kind("a whole number, 0 or more", _is_int)
+_SECONDS: Final = _Kind("a number of seconds", _is_number)
+_WORD: Final = _Kind("a string", lambda value: isinstance(value, str))
+_BOOL: Final = _Kind("true or false", lambda value: isinstance(value, bool))
+_WORDS: Final = _Kind("a list of strings", _is_words)
+
+_BY_TYPE: Final[Mapping[object, _Kind]] = {
+    float: _SECONDS,
+    float | None: _SECONDS,
+    int: _COUNT,
+    int | None: _COUNT,
+    str: _WORD,
+    str | None: _WORD,
+    bool: _BOOL,
+    tuple[str, ...]: _WORDS,
+}
+_FIELDS: Final = fields(Record)
+_NAMES: Final = tuple(field.name for field in _FIELDS)
+_KINDS: Final = {field.name: _BY_TYPE[field.type] for field in _FIELDS}
+_NO_DEFAULT: Final = frozenset(field.name for field in _FIELDS if field.default is MISSING)
+_REQUIRED: Final = _NO_DEFAULT - {"model", "lane"}
+
+
+def _checked(name: str, kind: _Kind, value: object, where: str) -> object:
+    if not kind.fits(value):
+        raise _error(where, f"{name} is {_shown(value)}; allowed is {kind.words}")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _shown(value: object) -> str:
+    text = "absent" if value is None else json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _error(where: str, sentence: str) -> TraceError:
+    return TraceError(f"{where}: {sentence}" if where else sentence)
