@@ -51,15 +51,32 @@ class Backend:
         self.grants = 0
         self.output_tokens = 0
         """Output tokens reported with the endings, in all."""
-        self.endings = dict.fromkeys(Ending, 0)
+        self.measured = 0
+        self.ignored = 0
+        self.dropped = 0
+        self.name = limits.name
+        self.limits = limits
+        self.cap = max(1, limits.concurrency)
+        """Sequences that may run: the configured limit until somebody sets another."""
         self.configure(limits)
 
     def configure(self, limits: BackendLimits) -> None:
         """Take new limits; what runs keeps running."""
+        if limits.concurrency != self.limits.concurrency:
+            self.cap = max(1, limits.concurrency)
         self.limits = limits
-        self.name = limits.name
-        self.cap = max(1, limits.concurrency)
         self.kv_limit = None if limits.kv_tokens is None else int(limits.kv_fraction * limits.kv_tokens)
+
+    def ended(self, ending: Ending, output_tokens: int | None) -> None:
+        """Count one ending."""
+        if ending is Ending.MEASURED:
+            self.measured += 1
+        elif ending is Ending.IGNORED:
+            self.ignored += 1
+        else:
+            self.dropped += 1
+        if output_tokens is not None:
+            self.output_tokens += output_tokens
 
     def serves(self, model: str | None) -> bool:
         """Return whether tickets for `model` may come here."""
@@ -121,7 +138,7 @@ class Backend:
         self.output -= job.held_output
         self.in_flight -= job.ticket.sequences
         self.requests -= 1
-        job.held_kv = job.held_output = 0
+        job.held_kv = job.held_output = job.refund = 0
         job.backend = None
 
     def forget_started(self, job: Job) -> None:

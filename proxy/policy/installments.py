@@ -1,8 +1,9 @@
 """Feeding a long prompt in parts through the engine's prefix cache: sizes, progress, and whether it pays.
 
-A part is a request for a prefix of the prompt with one output token that is thrown away. The engine keeps the KV blocks
-it computed, so the next, longer prefix finds all but its last tokens in the cache, and between two parts a short request
-can pass. Everything here is arithmetic and one small state machine per backend; the Dispatcher decides who goes when.
+A part is a request for a prefix of the prompt with one output token that is thrown away. The engine keeps the KV
+blocks it computed, so the next, longer prefix finds all but its last tokens in the cache, and between two parts a short
+request can pass. Everything here is arithmetic and one small state machine per backend; the Dispatcher decides who goes
+when.
 """
 
 from __future__ import annotations

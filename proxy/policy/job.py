@@ -52,6 +52,7 @@ class Job:
         "overdue_at",
         "place",
         "queue",
+        "refund",
         "returned",
         "stage",
         "ticket",
@@ -75,6 +76,8 @@ class Job:
         self.granted_at = 0.0
         self.ahead = 0
         """Prefill tokens that were outstanding on the backend when this one was sent."""
+        self.refund = 0
+        """Number of the timer that gives its prefill budget back; one with another number is stale. 0: none."""
         self.held_prefill = 0
         self.held_kv = 0
         self.held_output = 0

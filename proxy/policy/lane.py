@@ -1,8 +1,8 @@
 """One bounded lane: its limits, its learned prefill speed, its drain rate, and the order inside it.
 
-The order is kept in heaps with lazy deletion. Each entry is (key, place, job); it is live while `job.place == place`, so
-taking a job out costs nothing and the dead entry is dropped when it comes to the top. Heaps are swept when more than
-half of them is dead.
+The order is kept in heaps with lazy deletion. Each entry is (key, place, job); it is live while `job.place == place`.
+So taking a job out costs nothing, and the dead entry is dropped when it comes to the top. Heaps are swept when more
+than half of them is dead.
 
 Lateness depends on the lane's learned seconds per prompt token, `c`, which moves. The head of a queue is judged with
 the current `c` every time it is looked at, so no grant is ever decided with an old one. The timers of those behind it
@@ -39,39 +39,50 @@ HEAD_KEY = -math.inf
 _DRAIN_SPAN_S = 15.0
 _TIMER_DRIFT = 0.1
 _SWEEP_FROM = 64
+_RETRY_AT_MOST_S = 3600.0
 
 
 class DrainRate:
-    """Engine seconds of work granted per second, over about the last 15 s."""
+    """Engine seconds of work granted per second while the lane had a backlog, over about the last 15 s of it.
 
-    __slots__ = ("_amount", "_at", "_since")
+    Time without a backlog does not count: it says nothing about how fast one drains.
+    """
+
+    __slots__ = ("_amount", "_amount_at", "_backlog_s", "_since")
 
     def __init__(self) -> None:
         self._amount = 0.0
-        self._at = 0.0
+        self._amount_at = 0.0
+        self._backlog_s = 0.0
         self._since: float | None = None
 
+    def backlog(self, now: float, *, waits: bool) -> None:
+        """Take note that somebody waits from `now` on, or that nobody does."""
+        self._backlog_s = self._clock(now)
+        self._since = now if waits else None
+
     def add(self, now: float, work_s: float) -> None:
-        """Count `work_s` engine seconds that were granted at `now`."""
-        if self._since is None:
-            self._since = self._at = now
-        self._amount = self._amount * math.exp((self._at - now) / _DRAIN_SPAN_S) + work_s
-        self._at = now
+        """Count `work_s` engine seconds that were granted out of the backlog."""
+        clock = self._clock(now)
+        self._amount = self._amount * math.exp((self._amount_at - clock) / _DRAIN_SPAN_S) + work_s
+        self._amount_at = clock
 
     def rate(self, now: float) -> float:
-        """Return the rate at `now`; 0 while nothing was ever granted."""
-        if self._since is None:
-            return 0.0
-        seen = max(1.0, now - self._since)
-        amount = self._amount * math.exp((self._at - now) / _DRAIN_SPAN_S)
-        return amount / (_DRAIN_SPAN_S * (1.0 - math.exp(-seen / _DRAIN_SPAN_S)))
+        """Return the rate at `now`; 1 (an engine that is busy all the time) until one second of backlog was seen."""
+        clock = self._clock(now)
+        if clock < 1.0:
+            return 1.0
+        amount = self._amount * math.exp((self._amount_at - clock) / _DRAIN_SPAN_S)
+        return amount / (_DRAIN_SPAN_S * (1.0 - math.exp(-clock / _DRAIN_SPAN_S)))
+
+    def _clock(self, now: float) -> float:
+        return self._backlog_s if self._since is None else self._backlog_s + now - self._since
 
 
 class Lane:
     """What the queues of one lane share: limits and gauges, `c`, budgets, deadlines, counters."""
 
     def __init__(self, index: int, scheduling: Scheduling) -> None:
-        self.index = index
         self.drain = DrainRate()
         self.c = scheduling.prefill_s_per_token
         self.queues: list[LaneQueue] = []
@@ -82,17 +93,19 @@ class Lane:
         self.parked = 0
         self.returned = 0
         self.demoted_now = 0
+        self.timers_c = self.c
         self.offered = 0
         self.granted_on_time = 0
         self.granted_late = 0
         self.demoted = 0
         self.dropped = 0
         self.rejected = 0
-        self.configure(scheduling)
+        self.configure(index, scheduling)
 
-    def configure(self, scheduling: Scheduling) -> None:
-        """Take the settings of `scheduling` for this lane; what was learned stays, within its range."""
-        self.limits: LaneLimits = scheduling.lanes[self.index]
+    def configure(self, index: int, scheduling: Scheduling) -> None:
+        """Take the settings of lane `index` of `scheduling`; what was learned stays, within its range."""
+        self.index = index
+        self.limits: LaneLimits = scheduling.lanes[index]
         last = self.index > 0 and self.index == len(scheduling.lanes) - 1
         self.c0 = scheduling.prefill_s_per_token
         self.w = scheduling.decode_weight * self.c0
@@ -115,8 +128,10 @@ class Lane:
     def learn(self, sample: float) -> None:
         """Move `c` towards one measured value, in seconds per prompt token."""
         self.c = self._clamped(self.c + LEARNING_RATE * (sample - self.c))
-        for queue in self.queues:
-            queue.retime()
+        if abs(self.c - self.timers_c) > _TIMER_DRIFT * self.timers_c:
+            self.timers_c = self.c
+            for queue in self.queues:
+                queue.retime()
 
     def full(self, job: Job) -> str | None:
         """Return what stands against one more waiting ticket, in words with the numbers, or None."""
@@ -138,8 +153,7 @@ class Lane:
     def retry_after(self, now: float) -> float:
         """Return the seconds until the work that waits now has been granted, at the measured rate; at least 1."""
         queued = self.waiting_tokens * self.c0 + self.waiting_output * self.w
-        rate = self.drain.rate(now) or 1.0
-        return min(3600.0, max(1.0, queued / rate))
+        return min(_RETRY_AT_MOST_S, max(1.0, queued / max(self.drain.rate(now), 1e-9)))
 
     def work_s(self, job: Job) -> float:
         """Return the expected engine seconds of `job`."""
@@ -161,7 +175,7 @@ def _budget(scheduling: Scheduling) -> int | None:
 class LaneQueue:
     """The tickets of one lane that may run on the same backends, in order: started, on time, demoted."""
 
-    __slots__ = ("_demoted", "_next", "_on_time", "_parked", "_timer_c", "_timers", "lane", "pool", "size")
+    __slots__ = ("_demoted", "_next", "_on_time", "_parked", "_timers", "lane", "pool", "rivals", "size")
 
     def __init__(self, lane: Lane, pool: Sequence[Backend]) -> None:
         self.lane = lane
@@ -173,27 +187,27 @@ class LaneQueue:
         self._on_time: list[_Entry] = []
         self._demoted: list[_Entry] = []
         self._timers: list[_Entry] = []
-        self._timer_c = lane.c
+        self.rivals: list[LaneQueue] = [self]
+        """All queues whose tickets may run on one of these backends, this one among them."""
         lane.queues.append(self)
 
-    def push(self, job: Job, *, front: bool = False) -> None:
-        """Let `job` wait; at the front of the lane when it had its turn before."""
+    def push(self, job: Job, now: float, *, front: bool = False) -> None:
+        """Let `job` wait, not started; at the front of the lane when it had its turn before."""
         lane = self.lane
-        work = job.ticket.prompt_tokens * lane.c0 + job.ticket.output_tokens * lane.w
-        job.key = HEAD_KEY if front else job.arrived + lane.ageing * work
+        job.key = HEAD_KEY if front else job.arrived + lane.ageing * lane.work_s(job)
         job.stage, job.queue, job.demoted = Stage.WAITING, self, False
-        if lane.has_deadline:
-            job.due_by = job.arrived + lane.due_after
-            job.drop_by = job.arrived + lane.drop_after
-            job.overdue_at = NEVER
-        else:
-            job.due_by = job.arrived + lane.due_after
-            job.drop_by = NEVER
-            job.overdue_at = job.arrived + lane.overdue_after
-        self._count(job, 1)
+        self.set_deadlines(job)
+        self._count(job, 1, now)
         self._enter(self._on_time, job)
         if lane.has_deadline:
             self._set_timer(job)
+
+    def set_deadlines(self, job: Job) -> None:
+        """Give `job` the deadlines of its lane, counted from its arrival."""
+        lane, arrived = self.lane, job.arrived
+        job.due_by = arrived + lane.due_after
+        job.drop_by = arrived + lane.drop_after
+        job.overdue_at = NEVER if lane.has_deadline else arrived + lane.overdue_after
 
     def park(self, job: Job, now: float) -> None:
         """Let a started `job` wait for its next part: before all that are not started, and without a deadline."""
@@ -203,7 +217,7 @@ class LaneQueue:
         job.key = job.arrived + lane.ageing * (rest * lane.c0 + job.ticket.output_tokens * lane.w)
         job.stage, job.queue, job.demoted = Stage.PARKED, self, False
         job.overdue_at = now + lane.overdue_after
-        self._count(job, 1)
+        self._count(job, 1, now)
         self._enter(self._parked, job)
 
     def head(self, now: float, dropped: list[Job]) -> Job | None:
@@ -234,9 +248,9 @@ class LaneQueue:
                 return job
         return None
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: Job, now: float) -> None:
         """Take `job` out, whatever for."""
-        self._count(job, -1)
+        self._count(job, -1, now)
         job.place = 0
         if len(self._on_time) + len(self._demoted) > 2 * self.size + _SWEEP_FROM:
             self._sweep()
@@ -260,10 +274,7 @@ class LaneQueue:
         return NEVER
 
     def retime(self) -> None:
-        """Set all timers anew when `c` has moved far from the one they were computed with."""
-        if abs(self.lane.c - self._timer_c) <= _TIMER_DRIFT * self._timer_c:
-            return
-        self._timer_c = self.lane.c
+        """Set all timers anew: `c` has moved far from the one they were computed with."""
         self._timers = [(self._moment(job), place, job) for _, place, job in self._timers if job.place == place]
         heapq.heapify(self._timers)
 
@@ -276,7 +287,7 @@ class LaneQueue:
         """Drop or demote `job` if it is time for either; say whether its timer needs nothing more."""
         prefill = job.ticket.prompt_tokens * self.lane.c
         if job.drop_by - prefill <= now:
-            self.remove(job)
+            self.remove(job, now)
             self.lane.dropped += 1
             dropped.append(job)
             return True
@@ -312,7 +323,7 @@ class LaneQueue:
             heap[:] = [entry for entry in heap if entry[2].place == entry[1]]
             heapq.heapify(heap)
 
-    def _count(self, job: Job, sign: int) -> None:
+    def _count(self, job: Job, sign: int, now: float) -> None:
         lane, ticket = self.lane, job.ticket
         self.size += sign
         if job.demoted:
@@ -326,3 +337,5 @@ class LaneQueue:
             lane.waiting_tokens += sign * ticket.prompt_tokens
             lane.waiting_output += sign * ticket.output_tokens
             lane.waiting_bytes += sign * ticket.body_bytes
+            if lane.waiting_requests == (sign > 0):  # the first one came, or the last one went
+                lane.drain.backlog(now, waits=sign > 0)

@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from proxy.policy.backend import Blocked
+from proxy.policy.backend import Backend, Blocked
 from proxy.policy.installments import Mode
+from proxy.policy.job import Stage
+from proxy.policy.lane import Lane
+from proxy.policy.matching import Matcher
 from proxy.policy.outcome import Ending
 
 
@@ -21,13 +24,13 @@ class LaneSnapshot:
     limit_tokens: int
     limit_bytes: int
     demoted_now: int
-    """How many of the waiting are late and step behind those on time."""
+    """How many of those that wait are late and step behind those on time."""
     returned: int
     """Tickets that wait again because their grant could not be used."""
     parked: int
     """Long prompts between two parts."""
     oldest_wait_s: float
-    """Age of the oldest ticket that waits for its first grant; 0 when none does."""
+    """Age of the oldest ticket that waits and is not started; 0 when none does."""
     head_blocked: Blocked | None
     """Why the next one does not go; None when nobody waits."""
     retry_after_s: float
@@ -37,7 +40,7 @@ class LaneSnapshot:
     offered: int
     granted_on_time: int
     granted_late: int
-    """Sent although late: demoted before its first grant."""
+    """Sent although late: demoted before the first grant."""
     demoted: int
     dropped: int
     """Left the queue by their deadline."""
@@ -83,3 +86,57 @@ class Snapshot:
     draining: bool
     live: int
     """Tickets in the Dispatcher, waiting and running."""
+
+
+def show_lane(lane: Lane, matcher: Matcher, now: float) -> LaneSnapshot:
+    """Return `lane` as it is at `now`. Costs a walk over its tickets."""
+    arrivals = [job.arrived for queue in lane.queues for job in queue.jobs() if job.stage is Stage.WAITING]
+    blocked = [matcher.why_waiting(queue, now) for queue in lane.queues]
+    return LaneSnapshot(
+        name=lane.limits.name,
+        waiting_requests=lane.waiting_requests,
+        waiting_tokens=lane.waiting_tokens,
+        waiting_bytes=lane.waiting_bytes,
+        limit_requests=lane.limits.queue_requests,
+        limit_tokens=lane.limits.queue_tokens,
+        limit_bytes=lane.limits.queue_bytes,
+        demoted_now=lane.demoted_now,
+        returned=lane.returned,
+        parked=lane.parked,
+        oldest_wait_s=now - min(arrivals, default=now),
+        head_blocked=next((reason for reason in blocked if reason is not None), None),
+        retry_after_s=lane.retry_after(now),
+        prefill_s_per_token=lane.c,
+        offered=lane.offered,
+        granted_on_time=lane.granted_on_time,
+        granted_late=lane.granted_late,
+        demoted=lane.demoted,
+        dropped=lane.dropped,
+        rejected=lane.rejected,
+    )
+
+
+def show_backend(backend: Backend, budget: int | None, *, fed: bool) -> BackendSnapshot:
+    """Return `backend` as it is."""
+    return BackendSnapshot(
+        name=backend.name,
+        up=backend.up,
+        in_flight=backend.in_flight,
+        concurrency=backend.cap,
+        requests=backend.requests,
+        prefill_tokens=backend.prefill_total,
+        prefill_tokens_by_lane=tuple(backend.prefill),
+        prefill_budget=budget,
+        kv_tokens=backend.kv,
+        kv_limit=backend.kv_limit,
+        output_tokens_expected=backend.output,
+        started=None if backend.started is None else backend.started.ticket.id,
+        installments=backend.cache.mode if fed else None,
+        grants=backend.grants,
+        output_tokens=backend.output_tokens,
+        endings={
+            Ending.MEASURED: backend.measured,
+            Ending.IGNORED: backend.ignored,
+            Ending.DROPPED: backend.dropped,
+        },
+    )

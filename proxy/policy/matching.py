@@ -1,0 +1,109 @@
+"""Who is next, and where it fits: the two questions of a dispatch pass.
+
+They read the state and change nothing, except that a queue which finds a late ticket at its head deals with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from proxy.policy.backend import Backend, Blocked
+from proxy.policy.installments import next_tokens
+from proxy.policy.job import NEVER, Job, Stage
+from proxy.policy.lane import LaneQueue
+from proxy.policy.limits import LaneOrder, Scheduling
+
+
+class Place(NamedTuple):
+    """A backend with room, and what the next request of the ticket will hold there."""
+
+    backend: Backend
+    prefill: int
+    """Prompt tokens to compute."""
+    kv: int
+    """KV tokens to expect at its end."""
+
+
+class Matcher:
+    """The settings of the two questions."""
+
+    def __init__(self, scheduling: Scheduling) -> None:
+        self.c0 = scheduling.prefill_s_per_token
+        self.w = scheduling.decode_weight * self.c0
+        self.installments = scheduling.installments
+        self._by_deadline = scheduling.lane_order is LaneOrder.DEADLINE
+
+    def next_job(self, queues: Sequence[LaneQueue], now: float, dropped: list[Job]) -> Job | None:
+        """Return who goes first: on time before demoted, then by lane order, then by key; None when nobody waits.
+
+        Whoever has no deadline and has waited far too long comes before all.
+        """
+        best: Job | None = None
+        best_rank = (NEVER, 0.0, 0.0)
+        for queue in queues:
+            job = queue.head(now, dropped)
+            if job is not None:
+                first = -1 if now >= job.overdue_at else job.demoted
+                lane = queue.lane
+                second = job.due_by - job.ticket.prompt_tokens * lane.c if self._by_deadline else lane.index
+                rank = (first, second, job.key)
+                if rank < best_rank:
+                    best, best_rank = job, rank
+        return best
+
+    def place(self, job: Job, now: float, held: Backend | None = None) -> Place | None:
+        """Return where `job` goes: of the backends with room the one with the least outstanding work.
+
+        Args:
+            job: a ticket that waits.
+            now: monotonic seconds.
+            held: a backend that takes nobody in this pass.
+        """
+        best: Place | None = None
+        least = NEVER
+        for backend in self.candidates(job):
+            if backend is held:
+                continue
+            prefill, kv = self.demand(job, backend, now)
+            if backend.blocked(job, prefill, kv, now) is None:
+                cost = backend.cost(prefill, self.c0, self.w)
+                if cost < least:
+                    best, least = Place(backend, prefill, kv), cost
+        return best
+
+    def candidates(self, job: Job) -> Sequence[Backend]:
+        """Return the backends that `job` may go to, up or not."""
+        feed, pool = job.feed, job.queue.pool
+        if feed is not None and feed.home is not None:
+            return (feed.home,)
+        if job.avoid is not None and any(other.up and other is not job.avoid for other in pool):
+            return [other for other in pool if other is not job.avoid]
+        return pool
+
+    def demand(self, job: Job, backend: Backend, now: float) -> tuple[int, int]:
+        """Return the prefill tokens and the KV tokens of the next request of `job` on `backend`."""
+        ticket, feed = job.ticket, job.feed
+        whole = ticket.prompt_tokens + ticket.output_tokens
+        if feed is None:
+            return ticket.prompt_tokens, whole
+        rest = ticket.prompt_tokens - feed.done
+        if self.installments is None or not backend.cache.splits(now):
+            return rest, whole
+        tokens = next_tokens(ticket.prompt_tokens, feed, backend.cache.granularity, self.installments)
+        return tokens, whole if tokens == rest else feed.done + tokens
+
+    def next_to_free(self, job: Job) -> Backend | None:
+        """Return the backend whose next free room is kept for `job`, which has waited far too long."""
+        up = [backend for backend in self.candidates(job) if backend.up]
+        return min(up, key=lambda backend: backend.cost(0, self.c0, self.w), default=None)
+
+    def why_waiting(self, queue: LaneQueue, now: float) -> Blocked | None:
+        """Return what the head of `queue` waits for; None when nobody waits there. Costs a walk over the queue."""
+        job = min(queue.jobs(), key=lambda job: (job.stage is not Stage.PARKED, job.demoted, job.key), default=None)
+        if job is None:
+            return None
+        reasons = [backend.blocked(job, *self.demand(job, backend, now), now) for backend in self.candidates(job)]
+        if None in reasons:
+            return Blocked.HELD
+        return next((reason for reason in reasons if reason is not Blocked.NONE_UP), Blocked.NONE_UP)
