@@ -10,6 +10,7 @@ Leaving the block is the only way out, so a cancellation at any moment leaves no
 
 import asyncio
 import time
+from collections import Counter
 from types import TracebackType
 from typing import Self
 
@@ -61,16 +62,22 @@ class Turn:
             RefusedError: there will be none; the ticket is out of the Dispatcher.
         """
         if self._inbox is None:
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._wait()
         effect, self._inbox = self._inbox, None
         assert effect is not None
         if isinstance(effect, Refuse):
             raise RefusedError(effect)
         return effect
+
+    async def _wait(self) -> None:
+        waiting, lane = self._admission.waiting, self.ticket.lane
+        waiting[lane] += 1
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            waiting[lane] -= 1
 
     def first_token(self) -> None:
         """Give the prefill budget back."""
@@ -110,6 +117,8 @@ class Admission:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
+        self.waiting: Counter[int] = Counter()
+        """Turns that wait for a grant, by lane: the depth that a refusal tells."""
         self._turns: dict[int, Turn] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0

@@ -3,7 +3,8 @@
 Each framing takes the bytes of one read and gives a pair back: `wire`, the bytes to pass on with the framing they came
 with, and `payload`, the body bytes inside them. A framing never passes on a byte whose place it does not know: what may
 be part of a size line, of the line end behind a chunk, or of the trailers is held back until the rest has come. So
-`interject` can always continue the stream correctly.
+`interject` can always continue the stream correctly. Nor does it pass on the last chunk: whoever relays writes
+`LAST_CHUNK` once the answer has proved to be whole.
 """
 
 import re
@@ -57,7 +58,7 @@ def chunk(payload: bytes) -> bytes:
 class ChunkedFraming:
     """`Transfer-Encoding: chunked`. Constant work per read when one chunk is one read, as uvicorn sends them.
 
-    Trailers are dropped: what goes on is a plain last chunk.
+    Trailers are dropped.
     """
 
     __slots__ = ("_held", "_missing", "_tail", "done", "excess")
@@ -128,8 +129,7 @@ class ChunkedFraming:
             self._held = data[at:]
             return data[:at], b"".join(slices)
         self.done, self.excess = True, data[end:]
-        wire = data[:end] if data[at:end] == LAST_CHUNK else data[:at] + LAST_CHUNK
-        return wire, b"".join(slices)
+        return data[:at], b"".join(slices)
 
     def complete_at_close(self) -> bool:
         """See `Framing`: only the last chunk ends a chunked body."""

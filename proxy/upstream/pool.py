@@ -22,11 +22,11 @@ class Address:
     tls: bool = False
 
     @property
-    def authority(self) -> bytes:
+    def authority(self) -> str:
         """Return the value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         default = 443 if self.tls else 80
-        return host.encode("ascii") if self.port == default else f"{host}:{self.port}".encode("ascii")
+        return host if self.port == default else f"{host}:{self.port}"
 
     @classmethod
     def of_url(cls, url: str) -> "Address":

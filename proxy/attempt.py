@@ -1,0 +1,159 @@
+"""Giving a request to a backend: a warm connection or a new one, and the one retry that is safe.
+
+A request is sent a second time to the same backend only when a connection that had served before died without one byte
+of the answer: the engine closed it while idle and never read the request. Everything else is told to the client.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from proxy.answers import EndedError
+from proxy.delivery import ClientSide
+from proxy.exchange import Exchange, UpstreamError
+from proxy.policy.outcome import Ending, Outcome, Reason
+from proxy.relay import Patience, Relay, Stopped
+from proxy.upstream.connection import Broken
+from proxy.upstream.pool import ConnectError, Pool
+from proxy.wire import headers
+
+_ENDINGS = {
+    UpstreamError.TIMEOUT: (Outcome.BACKEND_TIMEOUT, 504),
+    UpstreamError.TRUNCATED_STREAM: (Outcome.TRUNCATED, 502),
+}
+_SENTENCES = {
+    UpstreamError.TIMEOUT: "the engine did not answer in time",
+    UpstreamError.TRUNCATED_STREAM: "the engine's answer ended before its end",
+    UpstreamError.PROTOCOL: "the engine's answer could not be understood",
+    UpstreamError.RESET: "the engine closed the connection before it answered",
+}
+"""What a client is told: never bytes of the engine."""
+
+
+class NotSentError(Exception):
+    """Not one byte of the request reached the backend."""
+
+
+class ClientStalledError(Exception):
+    """The client stopped reading its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request as the engine gets it."""
+
+    method: str
+    path: str
+    body: bytes
+    raw_headers: tuple[tuple[bytes, bytes], ...]
+    """As the client sent them."""
+    peer: headers.Peer
+
+    def parts(self, authority: str, request_id: str) -> tuple[bytes, ...]:
+        """Return head and body as they go on the wire."""
+        length = len(self.body) if self.method == "POST" else None
+        fields = headers.upstream_headers(
+            self.raw_headers, host=authority, content_length=length, request_id=request_id, peer=self.peer
+        )
+        lines = [f"{self.method} {self.path} HTTP/1.1\r\n".encode("ascii")]
+        lines += [b"%b: %b\r\n" % field for field in fields]
+        lines.append(b"\r\n")
+        head = b"".join(lines)
+        return (head, self.body) if self.body else (head,)
+
+
+class Engines:
+    """Sends requests to backends by name.
+
+    Args:
+        pools: connections of each backend.
+        on_failure: told the name of a backend whose connection could not be made, or that fell silent.
+    """
+
+    def __init__(self, pools: Mapping[str, Pool], on_failure: Callable[[str], None]) -> None:
+        self.pools = pools
+        self._on_failure = on_failure
+        self._relays: set[Relay] = set()
+
+    def close(self) -> None:
+        """Close all idle connections, and the others as they become idle."""
+        for pool in self.pools.values():
+            pool.close()
+
+    def stop_all(self) -> int:
+        """End every relay that runs, because the time to drain is over; return how many."""
+        running = list(self._relays)
+        for relay in running:
+            relay.stop(Stopped.DRAINED)
+        return len(running)
+
+    async def attempt(
+        self,
+        exchange: Exchange,
+        outgoing: Outgoing,
+        client: ClientSide,
+        patience: Patience,
+        on_first_token: Callable[[], None],
+    ) -> bool:
+        """Give the request to `exchange.backend` and relay its answer.
+
+        Returns:
+            Whether the client's connection stays.
+
+        Raises:
+            NotSentError: no connection could be made.
+            EndedError: the engine failed, and nothing was sent to the client yet.
+            ClientStalledError: the client does not read.
+        """
+        name = exchange.backend or ""
+        relay = Relay(exchange, client, patience, on_first_token)
+        self._relays.add(relay)
+        try:
+            broken = await self._send(relay, exchange, outgoing, name)
+        except ConnectError as error:
+            exchange.upstream_error, exchange.detail = UpstreamError.CONNECT, str(error)
+            self._on_failure(name)
+            raise NotSentError from None
+        finally:
+            self._relays.discard(relay)
+        if broken is None:
+            return relay.delivery.keep_alive
+        if broken is Stopped.CLIENT_STALLED:
+            raise ClientStalledError
+        self._end(relay, exchange, name, broken)
+        return False
+
+    async def _send(self, relay: Relay, exchange: Exchange, outgoing: Outgoing, name: str) -> Broken | Stopped | None:
+        pool = self.pools[name]
+        connection = pool.take() or await pool.connect()
+        broken = await relay.run(connection, self._parts(outgoing, pool, exchange))
+        if isinstance(broken, Broken) and broken.untouched:
+            connection = await pool.connect()
+            exchange.retries += 1
+            exchange.upstream_error = None
+            broken = await relay.run(connection, self._parts(outgoing, pool, exchange))
+        return broken
+
+    @staticmethod
+    def _parts(outgoing: Outgoing, pool: Pool, exchange: Exchange) -> Iterable[bytes]:
+        request_id = headers.attempt_id(exchange.request_id, exchange.attempts + 1)
+        return outgoing.parts(pool.address.authority, request_id)
+
+    def _end(self, relay: Relay, exchange: Exchange, name: str, broken: Broken | Stopped) -> None:
+        """Tell the client that its answer will not be whole: with a status, or inside the stream that has begun."""
+        ended = _drained() if isinstance(broken, Stopped) else _ended(broken)
+        if ended.outcome is Outcome.BACKEND_TIMEOUT:
+            self._on_failure(name)
+        if not relay.delivery.started:
+            raise ended
+        exchange.outcome, exchange.reason, exchange.ending = ended.outcome, ended.reason, ended.ending
+        relay.cut(ended.code, ended.status, ended.message)
+
+
+def _ended(broken: Broken) -> EndedError:
+    outcome, status = _ENDINGS.get(broken.kind, (Outcome.BACKEND_ERROR, 502))
+    return EndedError(outcome, status, outcome.value, _SENTENCES[broken.kind], ending=Ending.DROPPED)
+
+
+def _drained() -> EndedError:
+    message = "the proxy shuts down and could not wait any longer for this answer"
+    return EndedError(Outcome.DRAINING, 503, Reason.DRAINING.value, message, Reason.DRAINING, close=True)

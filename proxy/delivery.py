@@ -1,0 +1,184 @@
+"""How one answer is written to its client. The way is chosen once, when the engine's head has come.
+
+| the engine frames by | the client gets |
+|---|---|
+| chunks | the same chunks, byte for byte |
+| chunks, and we asked for the usage event | chunks of our own around what is left without that event |
+| a length, up to `HOLD_BYTES` | head and body in one write, once the body is whole |
+| a longer length | the bytes as they come |
+| the close of its connection | chunks of our own |
+
+A client that speaks HTTP/1.0 gets the bare bytes, and the end of its connection as their end.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from proxy.listener import ClientConnection, head_bytes
+from proxy.upstream.framing import LAST_CHUNK, chunk
+from proxy.upstream.head import Head
+from proxy.wire import headers
+from proxy.wire.sse import UsageRemover
+
+HOLD_BYTES = 1024 * 1024
+"""An answer up to this length is sent once it is whole, so that one cut short can still become a 502."""
+_READ_LAST_S = 5.0
+"""How long a client may take to read the last event of a stream that is then cut."""
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: on, 0 seconds. Closing then resets the connection, which no client takes for a clean end."""
+_CHUNKED = ((b"Transfer-Encoding", b"chunked"),)
+
+Fields = tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSide:
+    """The client's half of one request, as far as its answer is concerned."""
+
+    connection: ClientConnection
+    http10: bool
+    keep_alive: bool
+    """The client lets its connection stay."""
+    headers: Fields = ()
+    """Fields that are added to an engine's answer."""
+
+
+class Delivery:
+    """Writes one answer of an engine.
+
+    Attributes:
+        pass_on: takes `wire` and `payload` of each read, after `begin`.
+        started: the head was written: no status of ours can follow.
+        holding: the body is kept until it is whole.
+    """
+
+    __slots__ = ("_client", "_close", "_framed", "_held", "_own_chunks", "_remover", "holding", "pass_on", "started")
+
+    def __init__(self, client: ClientSide) -> None:
+        self._client = client
+        self._remover: UsageRemover | None = None
+        self._held: list[bytes] = []
+        self._own_chunks = False
+        self._framed = True
+        """The client can tell a whole body from one that was cut."""
+        self._close = not client.keep_alive
+        self.pass_on: Callable[[bytes, bytes], None] = self._splice
+        self.started = False
+        self.holding = False
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether the client's connection stays after this answer."""
+        return not self._close
+
+    def begin(self, head: Head, *, stream: bool, remove_usage: bool) -> None:
+        """Choose the way, and write the head unless the body is held.
+
+        Args:
+            head: what the engine said.
+            stream: the body is a stream of events, which is never held.
+            remove_usage: take the usage event out, because only we asked for it.
+        """
+        if remove_usage:
+            self._remover = UsageRemover()
+        if not stream and head.length is not None and head.length <= HOLD_BYTES:
+            self.holding = True
+            self.pass_on = self._hold
+            return
+        self._write_head(head, self._choose(head))
+
+    def end(self, head: Head) -> bytes:
+        """Write what ends a whole answer; return the body that was held, or b""."""
+        if self.holding:
+            body = b"".join(self._held)
+            self._held.clear()
+            length = () if head.status in {204, 304} else ((b"Content-Length", b"%d" % len(body)),)
+            self._write_head(head, length, body)
+            return body
+        rest = self._remover.end() if self._remover is not None else b""
+        if self._own_chunks:
+            self._write((chunk(rest) if rest else b"") + LAST_CHUNK)
+        elif self._framed and head.chunked:
+            self._write(LAST_CHUNK)
+        else:
+            self._write(rest)
+        return b""
+
+    def cut(self, last: bytes, interject: Callable[[bytes], bytes]) -> None:
+        """End an answer that is not whole so that no client takes it for one: without its end.
+
+        Args:
+            last: an event that says what happened, or b"".
+            interject: puts bytes next into the engine's own framing.
+        """
+        transport = self._client.connection.transport
+        if transport is None:
+            return
+        if not self._framed:
+            connection = transport.get_extra_info("socket")
+            if connection is not None:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            transport.abort()
+            return
+        if last:
+            transport.write(chunk(last) if self._own_chunks else interject(last))
+        transport.close()  # what is written still arrives; the end of the framing never does
+        asyncio.get_running_loop().call_later(_READ_LAST_S, transport.abort)
+
+    def _choose(self, head: Head) -> Fields:
+        """Set `pass_on`; return the fields that tell the client its framing."""
+        if head.length is not None and self._remover is None:
+            self.pass_on = self._bare
+            return ((b"Content-Length", b"%d" % head.length),)
+        if self._client.http10:
+            self._close, self._framed = True, False
+            self.pass_on = self._bare if self._remover is None else self._sift
+            return ()
+        if self._remover is not None:
+            self._own_chunks, self.pass_on = True, self._sift
+        elif not head.chunked:
+            self._own_chunks, self.pass_on = True, self._rechunk
+        return _CHUNKED
+
+    def _write_head(self, head: Head, framing: Fields, body: bytes = b"") -> None:
+        client = self._client
+        fields = [field for field in headers.client_headers(head.headers) if field[0] != b"x-request-id"]
+        block = head_bytes(
+            head.status,
+            (*fields, *framing, *client.headers),
+            keep_alive=not self._close,
+            http10=client.http10,
+            reason=head.reason,
+        )
+        self.started = True
+        self._write(block + body)
+
+    # The ways.
+    def _splice(self, wire: bytes, payload: bytes) -> None:  # noqa: ARG002 - all ways have one signature
+        transport = self._client.connection.transport
+        if transport is not None:
+            transport.write(wire)
+
+    def _bare(self, wire: bytes, payload: bytes) -> None:  # noqa: ARG002
+        self._write(payload)
+
+    def _rechunk(self, wire: bytes, payload: bytes) -> None:  # noqa: ARG002
+        if payload:
+            self._write(chunk(payload))
+
+    def _sift(self, wire: bytes, payload: bytes) -> None:  # noqa: ARG002
+        assert self._remover is not None
+        rest = self._remover.feed(payload)
+        if rest:
+            self._write(chunk(rest) if self._own_chunks else rest)
+
+    def _hold(self, wire: bytes, payload: bytes) -> None:  # noqa: ARG002
+        self._held.append(payload)
+
+    def _write(self, data: bytes) -> None:
+        transport = self._client.connection.transport
+        if transport is not None and data:
+            transport.write(data)
