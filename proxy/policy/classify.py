@@ -1,0 +1,182 @@
+"""Which lane a request belongs in, and how long its answer may become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from proxy.policy.length import Estimate
+from proxy.wire.facts import Endpoint, Facts
+
+GENERATING = frozenset({Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.RESPONSES, Endpoint.MESSAGES})
+"""Endpoints that make output tokens."""
+DOUBT = 1.5
+"""An estimated prompt is only refused as too long when it is over the context by this factor: an estimate must not
+refuse what would fit, and the engine refuses the rest before it computes anything."""
+CONTEXT_RESERVE = 1.15
+"""An estimated prompt may really be this much longer, when the output is lowered to what the context still holds."""
+
+
+class CapAction(StrEnum):
+    """What happens to a request that asks for more than the ceiling."""
+
+    CLAMP = "clamp"
+    REJECT = "reject"
+
+
+class CapRule(StrEnum):
+    """Which rule set the output cap; the response header and the metric label."""
+
+    DEFAULT = "default"
+    """The client named none."""
+    CEILING = "ceiling"
+    CONTEXT = "context"
+    """Prompt and output together did not fit the context."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPolicy:
+    """How long answers may become, in tokens per sequence. All off: the client's request is left as it is."""
+
+    default: int | None = None
+    """Cap for requests that name none."""
+    ceiling: int | None = None
+    """Largest cap. A request that names none gets it as well."""
+    action: CapAction = CapAction.CLAMP
+    clamp_to_context: bool = False
+    """Lower the cap to what the context holds beside the prompt, where the context is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LanePolicy:
+    """What belongs in a lane, and its output policy. Lanes are given in order of length."""
+
+    name: str
+    max_prompt_tokens: int | None = None
+    """Longest prompt, estimated tokens of all prompts of the request together. None: everything longer."""
+    output: OutputPolicy = OutputPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What classify decided."""
+
+    lane: int
+    prompt_tokens: int
+    """Of all its prompts together."""
+    output_tokens: int
+    """Expected, of all its sequences together."""
+    output_cap: int | None
+    """Cap per sequence to send instead of the client's own; None: leave the body as it is."""
+    cap_rule: CapRule | None
+    """Why `output_cap` is not None."""
+    sequences: int
+    splittable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """The request can never fit."""
+
+    detail: str
+    """One sentence for the client, with the numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cap:
+    tokens: int
+    rule: CapRule
+
+
+def classify(
+    facts: Facts, estimate: Estimate, lanes: Sequence[LanePolicy], context_tokens: int | None = None
+) -> Verdict | TooLong:
+    """Decide lane, expected size and output cap of a request.
+
+    The lane goes by the prompt tokens of all prompts together, because that is what the engine has to compute before
+    the last of them answers. A request with `kv_transfer_params` gets a lane and is otherwise left alone.
+
+    Args:
+        facts: what its body says.
+        estimate: its prompt length.
+        lanes: in order of length, at least one.
+        context_tokens: the model's context (`max_model_len`), where known.
+    """
+    lane = _lane(estimate.tokens, lanes)
+    if lane is None:
+        return _over_every_lane(estimate, lanes)
+    policy = lanes[lane].output
+    cap: _Cap | None = None
+    if not facts.kv_transfer:
+        each = -(-estimate.tokens // max(1, facts.prompts))
+        if context_tokens is not None and each > context_tokens * (1.0 if estimate.exact else DOUBT):
+            return TooLong(
+                f"the prompt has {_about(estimate)}{each} tokens and the model's context holds {context_tokens}"
+            )
+        if facts.endpoint in GENERATING:
+            if policy.action is CapAction.REJECT and (over := _over_ceiling(facts, policy)) is not None:
+                return over
+            cap = _cap(facts, estimate, policy, context_tokens, each)
+    return Verdict(
+        lane=lane,
+        prompt_tokens=estimate.tokens,
+        output_tokens=_expected_output(facts, estimate, cap),
+        output_cap=None if cap is None else cap.tokens,
+        cap_rule=None if cap is None else cap.rule,
+        sequences=facts.sequences,
+        splittable=facts.splittable and not facts.kv_transfer,
+    )
+
+
+def _lane(tokens: int, lanes: Sequence[LanePolicy]) -> int | None:
+    for index, lane in enumerate(lanes):
+        if lane.max_prompt_tokens is None or tokens <= lane.max_prompt_tokens:
+            return index
+    return None
+
+
+def _over_every_lane(estimate: Estimate, lanes: Sequence[LanePolicy]) -> TooLong:
+    return TooLong(
+        f"the prompt has {_about(estimate)}{estimate.tokens} tokens and the longest lane, {lanes[-1].name}, takes "
+        f"{lanes[-1].max_prompt_tokens}"
+    )
+
+
+def _about(estimate: Estimate) -> str:
+    return "" if estimate.exact else "about "
+
+
+def _over_ceiling(facts: Facts, policy: OutputPolicy) -> TooLong | None:
+    asked = facts.output.cap
+    if asked is None or policy.ceiling is None or asked <= policy.ceiling:
+        return None
+    field = facts.output.cap_fields[0] if facts.output.cap_fields else "the output limit"
+    return TooLong(f"{field} asks for {asked} output tokens and at most {policy.ceiling} are allowed")
+
+
+def _cap(facts: Facts, estimate: Estimate, policy: OutputPolicy, context_tokens: int | None, each: int) -> _Cap | None:
+    """Return the cap that takes the place of the client's own, or None when that one stands."""
+    asked = facts.output.cap
+    cap: _Cap | None = None
+    if asked is None and facts.endpoint is Endpoint.MESSAGES and not facts.output.cap_fields:
+        return None  # the field is required there: the engine says so
+    if asked is None and policy.default is not None:
+        cap = _Cap(policy.default, CapRule.DEFAULT)
+    effective = asked if cap is None else cap.tokens
+    if policy.ceiling is not None and (effective is None or effective > policy.ceiling):
+        cap = _Cap(policy.ceiling, CapRule.CEILING)
+        effective = policy.ceiling
+    if policy.clamp_to_context and context_tokens is not None and effective is not None:
+        room = context_tokens - round(each * (1.0 if estimate.exact else CONTEXT_RESERVE))
+        if effective + each > context_tokens and room < effective:
+            cap = _Cap(room, CapRule.CONTEXT)
+    return None if cap is None else _Cap(max(1, cap.tokens), cap.rule)
+
+
+def _expected_output(facts: Facts, estimate: Estimate, cap: _Cap | None) -> int:
+    if facts.endpoint not in GENERATING:
+        return 0
+    most = facts.output.cap if cap is None else cap.tokens
+    each = estimate.output_tokens if most is None else min(max(1, most), estimate.output_tokens)
+    return each * facts.sequences
