@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from proxy.settings.model import Settings
 from proxy.settings.sections import PRESETS
@@ -42,12 +41,6 @@ class Loaded:
     origins: Mapping[str, str]
     """Source of every leaf by dotted path: `default`, `preset NAME`, `FILE:LINE`, a variable, or a flag."""
     file: Path | None
-
-
-class _Environment(Settings, BaseSettings):
-    """The settings as pydantic-settings reads them from variables."""
-
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid")
 
 
 def load(config: Path | None = None, flags: Sequence[Flag] = ()) -> Loaded:
@@ -109,11 +102,11 @@ class _Given:
 
     def add_environment(self) -> None:
         """Add LANEWISE_* variables, named by the variable that holds each value."""
-        try:
-            values = EnvSettingsSource(_Environment)()
-        except SettingsError as error:
-            raise ConfigurationError((_not_json(error),)) from None
-        for path, value in _flat(values, ()):
+        if not any(_is_ours(name) for name in os.environ):
+            return
+        from proxy.settings import environment  # noqa: PLC0415 - only when there is something to read
+
+        for path, value in _flat(environment.read(), ()):
             self.add(path, value, _variable(path))
 
     def place(self, path: KeyPath) -> str:
@@ -165,7 +158,7 @@ def _flat(values: Mapping[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, A
 
 
 def _variable(path: KeyPath) -> str:
-    """Return the variable that set a key: its own, or that of a section given as JSON."""
+    """Return the variable that set a key: its own, or that of the section around it."""
     present = {name.upper() for name in os.environ}
     for length in range(len(path), 0, -1):
         name = PREFIX + "__".join(str(part) for part in path[:length]).upper()
@@ -174,19 +167,17 @@ def _variable(path: KeyPath) -> str:
     return PREFIX + dotted(path).upper()
 
 
+def _is_ours(name: str) -> bool:
+    upper = name.upper()
+    return upper.startswith(PREFIX) and upper != CONFIG_VARIABLE and _SERVICE_LINK.fullmatch(upper) is None
+
+
 def _stray_variables() -> Iterator[tuple[str, KeyPath]]:
     """Yield variables with our prefix that lead to no key, which the library skips without a word."""
     for name in sorted(os.environ):
-        upper = name.upper()
-        if not upper.startswith(PREFIX) or upper == CONFIG_VARIABLE or _SERVICE_LINK.fullmatch(upper):
+        if not _is_ours(name):
             continue
-        path: KeyPath = tuple(upper.removeprefix(PREFIX).lower().split("__"))
+        path: KeyPath = tuple(name.upper().removeprefix(PREFIX).lower().split("__"))
         parent = section_at(Settings, path[:-1])
         if parent is None or (len(path) == 1 and path[0] not in parent.model_fields):
             yield name, path
-
-
-def _not_json(error: SettingsError) -> str:
-    quoted = re.search(r'field "(\w+)"', str(error))
-    name = PREFIX + quoted.group(1).upper() if quoted is not None else PREFIX + "*"
-    return f"{name}: not valid JSON; set single keys instead, for example LANEWISE_SCHEDULING__PRESET=gentle"

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
-from pydantic_settings import NoDecode
 
 from proxy.policy.limits import BackendLimits, LaneLimits
 from proxy.policy.limits import Scheduling as SchedulingLimits
@@ -54,7 +53,7 @@ class Settings(Section):
         description="Where `/metrics`, `/livez`, `/readyz`, `/status.json` and the status page are. Keep it off the "
         "public network: it has no password.",
     )
-    backends: Annotated[tuple[Backend, ...], NoDecode, BeforeValidator(_backends)] = Field(
+    backends: Annotated[tuple[Backend, ...], BeforeValidator(_backends)] = Field(
         description="The engines, as URLs or as mappings.",
     )
     lanes: Lanes = Lanes()

@@ -13,7 +13,6 @@ from pydantic import (
     SecretStr,
     model_validator,
 )
-from pydantic_settings import NoDecode
 
 from proxy.policy.limits import BudgetMode, LaneOrder, QueueOrder
 from proxy.settings.units import Count, Duration, OptionalCount, Size, parse_backend_url, parse_network
@@ -30,7 +29,9 @@ NEVER = "never"
 class Section(BaseModel):
     """A frozen mapping of the configuration that knows all its keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, defer_build=True
+    )
 
 
 def _drop_factor(value: Any) -> float | None:
@@ -57,8 +58,8 @@ def _names(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
-Networks = Annotated[tuple[Annotated[str, AfterValidator(parse_network)], ...], NoDecode, BeforeValidator(_names)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Networks = Annotated[tuple[Annotated[str, AfterValidator(parse_network)], ...], BeforeValidator(_names)]
 
 
 class Backend(Section):

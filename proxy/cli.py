@@ -1,0 +1,335 @@
+"""The `lanewise` command. Exit codes: 0 done, 1 runtime failure, 2 configuration or usage, 130 interrupted.
+
+Results go to stdout, everything else to stderr. What a command needs is imported inside it, so that `--help` and
+`validate` do not wait for the server's libraries.
+"""
+
+import http.client
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, CycloptsError, Parameter
+
+if TYPE_CHECKING:
+    from proxy.settings import Address, Flag, Loaded
+
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+_PATIENCE_S = 3.0
+
+app = App(
+    name="lanewise",
+    help="Scheduling proxy in front of vLLM and vLLM-Ascend servers.",
+    version=version("lanewise"),
+    result_action="return_value",
+)
+config = App(name="config", help="Show the configuration, or its schema.")
+app.command(config)
+
+
+class CommandError(Exception):
+    """A command cannot go on.
+
+    Attributes:
+        code: exit code.
+        sentences: one line each, for stderr.
+    """
+
+    def __init__(self, code: int, *sentences: str) -> None:
+        super().__init__("\n".join(sentences))
+        self.code = code
+        self.sentences = sentences
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where settings come from. Flags win over LANEWISE_* variables, these over the file, the file over defaults."""
+
+    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None
+    """YAML file; without it the one that LANEWISE_CONFIG names, or none."""
+    backend: Annotated[list[str] | None, Parameter(negative=())] = None
+    """Base URL of an engine, http://HOST:PORT; repeat it for several."""
+    listen: str | None = None
+    """HOST:PORT for clients."""
+    admin: str | None = None
+    """HOST:PORT for metrics, health and status."""
+    preset: str | None = None
+    """strict or gentle."""
+    concurrency: str | None = None
+    """Sequences that may run at once on each backend."""
+    record: str | None = None
+    """Write the trace into this directory."""
+    set: Annotated[list[str] | None, Parameter(negative=())] = None
+    """Any other key: --set scheduling.drop_factor=5; repeat it for several."""
+
+    def flags(self) -> "list[Flag]":
+        """Return what was given, as settings.
+
+        Raises:
+            CommandError: a `--set` without a value.
+        """
+        from proxy.settings import Flag  # noqa: PLC0415 - see the module docstring
+
+        given: list[Flag] = []
+        if self.backend:
+            given.append(Flag("--backend", ("backends",), list(self.backend)))
+        for name, path, value in (
+            ("--listen", ("listen",), self.listen),
+            ("--admin", ("admin",), self.admin),
+            ("--preset", ("scheduling", "preset"), self.preset),
+            ("--concurrency", ("scheduling", "concurrency"), self.concurrency),
+            ("--record", ("recorder", "directory"), self.record),
+        ):
+            if value is not None:
+                given.append(Flag(name, path, value))
+        if self.record is not None:
+            given.append(Flag("--record", ("recorder", "enabled"), True))
+        return [*given, *(_setting(text) for text in self.set or ())]
+
+    def load(self) -> "Loaded":
+        """Read all sources.
+
+        Raises:
+            CommandError: the configuration cannot be used.
+        """
+        from proxy.settings import ConfigurationError, load  # noqa: PLC0415
+
+        try:
+            return load(self.config, self.flags())
+        except ConfigurationError as error:
+            raise CommandError(USAGE, *error.sentences) from None
+
+
+_NOTHING = Source()
+
+
+@app.command
+def serve(source: Source = _NOTHING) -> int:
+    """Start the proxy. SIGTERM or Ctrl-C lets running requests finish, then ends it."""
+    _check_import_names()
+    loaded = source.load()
+    from proxy import app as application  # noqa: PLC0415
+
+    _warn(loaded)
+    try:
+        return application.run(loaded.settings)
+    except application.StartError as error:
+        raise CommandError(FAILED, str(error)) from None
+
+
+@app.command
+def validate(
+    source: Source = _NOTHING,
+    *,
+    strict: Annotated[bool, Parameter(negative=())] = False,
+    json_output: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> int:
+    """Check a configuration without starting anything.
+
+    Args:
+        source: where settings come from.
+        strict: also ask why each key differs from its default, and take warnings as errors.
+        json_output: print one JSON document.
+    """
+    from proxy.settings import warnings  # noqa: PLC0415
+    from proxy.settings.show import missing_whys  # noqa: PLC0415
+
+    try:
+        loaded = source.load()
+    except CommandError as error:
+        if json_output:
+            _print_json({"valid": False, "problems": list(error.sentences), "warnings": []})
+        raise
+    settings = loaded.settings
+    settings.to_scheduling()
+    settings.to_backend_limits()
+    remarks = [f"{path}: {text}" for path, text in warnings(settings)]
+    unexplained = [f"{path}: differs from its default and no `why` says so" for path in missing_whys(loaded)]
+    problems = [*remarks, *unexplained] if strict else []
+    if json_output:
+        _print_json({"valid": not problems, "config": settings.hash, "problems": problems, "warnings": remarks})
+    if problems:
+        raise CommandError(USAGE, *problems)
+    for remark in remarks:
+        _say(f"warning: {remark}")
+    if not json_output:
+        count = len(settings.backends)
+        print(f"valid: configuration {settings.hash}, {count} backend{'s' if count > 1 else ''}")  # noqa: T201
+    return DONE
+
+
+@config.command
+def show(
+    source: Source = _NOTHING,
+    *,
+    resolved: Annotated[bool, Parameter(negative=())] = False,
+    json_output: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> int:
+    """Print what differs from the defaults, each key with its why.
+
+    Args:
+        source: where settings come from.
+        resolved: every key, each with the source of its value.
+        json_output: print one JSON document.
+    """
+    from proxy.settings import show as showing  # noqa: PLC0415
+
+    loaded = source.load()
+    if json_output:
+        _print_json(showing.as_document(loaded, resolved=resolved))
+    else:
+        sys.stdout.write(showing.resolved(loaded) if resolved else showing.minimal(loaded))
+    return DONE
+
+
+@config.command
+def schema(*, json_output: Annotated[bool, Parameter(name="--json", negative=())] = True) -> int:  # noqa: ARG001
+    """Print the JSON schema of the configuration file.
+
+    Args:
+        json_output: it is JSON in any case.
+    """
+    from proxy.settings.show import schema as build  # noqa: PLC0415
+
+    _print_json(build())
+    return DONE
+
+
+@app.command
+def healthcheck(source: Source = _NOTHING, *, ready: Annotated[bool, Parameter(negative=())] = False) -> int:
+    """Ask a running proxy whether it is alive: exit code 0 or 1. For containers.
+
+    Args:
+        source: where settings come from; only the admin address matters.
+        ready: ask whether it is ready for requests instead.
+    """
+    path = "/readyz" if ready else "/livez"
+    status, body = _ask(_admin(source), path)
+    if status != 200:
+        raise CommandError(FAILED, f"{path} answered {status}: {' '.join(body.split())[:200]}")
+    return DONE
+
+
+@app.command
+def status(
+    source: Source = _NOTHING, *, json_output: Annotated[bool, Parameter(name="--json", negative=())] = False
+) -> int:
+    """Show the lanes, backends and last rejections of a running proxy.
+
+    Args:
+        source: where settings come from; only the admin address matters.
+        json_output: print one JSON document.
+    """
+    address = _admin(source)
+    code, body = _ask(address, "/status.json")
+    try:
+        document = json.loads(body) if code == 200 else None
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or "lanes" not in document:
+        raise CommandError(FAILED, f"{address} does not answer like a lanewise admin listener (status {code})")
+    if json_output:
+        _print_json(document)
+    else:
+        from proxy.statustext import write  # noqa: PLC0415
+
+        write(document)
+    return DONE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: without the program's name; None: those of the process.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        result = app(arguments, exit_on_error=False, print_error=False)
+    except CommandError as error:
+        for sentence in error.sentences:
+            _say(sentence)
+        return error.code
+    except CycloptsError as error:
+        _say(f"{' '.join(str(error).split())} (lanewise --help shows what there is)")
+        return USAGE
+    except BrokenPipeError:
+        # Whoever read our output has enough; keep the interpreter from complaining about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return result if isinstance(result, int) else DONE
+
+
+def _setting(text: str) -> "Flag":
+    import yaml  # noqa: PLC0415
+
+    from proxy.settings import Flag  # noqa: PLC0415
+
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise CommandError(USAGE, f"--set {text}: write KEY=VALUE, for example --set scheduling.drop_factor=5")
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError:
+        parsed = value
+    return Flag(f"--set {key}", tuple(key.strip().split(".")), parsed)
+
+
+def _check_import_names() -> None:
+    owners = sorted(set(packages_distributions().get("proxy", [])) - {"lanewise"})
+    if owners:
+        raise CommandError(
+            FAILED,
+            f"the package {owners[0]} is installed into the same environment and also owns the import name `proxy`: "
+            "install lanewise into an environment of its own",
+        )
+
+
+def _admin(source: Source) -> "Address":
+    """Return the admin address; a configuration without backends will do, none is used."""
+    from proxy.settings import ConfigurationError, Flag, load  # noqa: PLC0415
+
+    unused = Flag("--backend", ("backends",), ["http://127.0.0.1:8000"])
+    try:
+        return load(source.config, [*source.flags(), unused]).settings.admin
+    except ConfigurationError as error:
+        raise CommandError(USAGE, *error.sentences) from None
+
+
+def _ask(address: "Address", path: str) -> tuple[int, str]:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)  # noqa: S104 - compared, not bound
+    connection = http.client.HTTPConnection(host, address.port, timeout=_PATIENCE_S)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise CommandError(FAILED, f"no answer from the admin listener at {address}: {reason}") from None
+    finally:
+        connection.close()
+
+
+def _warn(loaded: "Loaded") -> None:
+    from proxy.settings import warnings  # noqa: PLC0415
+
+    for path, text in warnings(loaded.settings):
+        _say(f"warning: {path}: {text}")
+
+
+def _print_json(document: Any) -> None:
+    sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"lanewise: {text}\n")

@@ -1,0 +1,73 @@
+"""The status document as tables for a terminal."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def write(status: Mapping[str, Any], console: Console | None = None) -> None:
+    """Print the document of `/status.json` for people.
+
+    Args:
+        status: the document.
+        console: where to; None: stdout.
+    """
+    out = console or Console(highlight=False)
+    state = "ready" if status["ready"] else f"not ready: {status['reason']}"
+    out.print(f"{state}, version {status['version']}, configuration {status['config']}, up {status['uptime_s']:.0f} s")
+    out.print(_lanes(status["lanes"]))
+    out.print(_backends(status["backends"]))
+    if status["rejections"]:
+        out.print(_rejections(status["rejections"]))
+
+
+def _lanes(lanes: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("lane", ">waiting", ">prompt tokens", ">oldest s", "held by", ">on time", ">late", ">dropped")
+    for of in lanes:
+        table.add_row(
+            of["name"],
+            f"{of['waiting_requests']}/{of['limit_requests']}",
+            f"{of['waiting_tokens']}/{of['limit_tokens']}",
+            f"{of['oldest_wait_s']:.2f}",
+            of["head_blocked"] or "-",
+            str(of["granted_on_time"]),
+            str(of["granted_late"]),
+            str(of["dropped"]),
+        )
+    return table
+
+
+def _backends(backends: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table(
+        "backend", "state", "models", ">in flight", ">prefill budget", ">engine waiting", ">KV cache", "probe"
+    )
+    for of in backends:
+        budget = "-" if of["prefill_budget"] is None else str(of["prefill_budget"])
+        table.add_row(
+            of["name"],
+            of["state"],
+            ", ".join(model["name"] for model in of["models"]) or "-",
+            f"{of['in_flight']}/{of['concurrency']}",
+            f"{of['prefill_tokens']}/{budget}",
+            "-" if of["engine_waiting"] is None else f"{of['engine_waiting']:.0f}",
+            "-" if of["engine_kv_usage"] is None else f"{of['engine_kv_usage']:.0%}",
+            of["probe_error"] or "ok",
+        )
+    return table
+
+
+def _rejections(rejections: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("last rejections", "lane", "reason", ">waited s", "detail")
+    for of in rejections:
+        waited = "-" if of["waited_s"] is None else f"{of['waited_s']:.2f}"
+        table.add_row(of["at"], of["lane"] or "-", of["reason"] or of["outcome"], waited, of["detail"])
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left")
+    return table
