@@ -98,8 +98,10 @@ class StreamScanner:
         """Read what is left when the stream is over: a last event without its blank line still counts."""
         rest = bytes(self._held)
         self._held.clear()
-        if rest or self._huge is not None:
+        if self._huge is not None:
             self._event_ended(rest)
+        elif rest:  # what is cut may look like a token: it is parsed
+            self._look(rest)
 
     def _all_tokens(self, data: bytes) -> bool:
         """Count a read of whole token events, the steady state, without looking into them; False: look."""
@@ -121,11 +123,11 @@ class StreamScanner:
         if self._chat:
             before, after = self._before, self._after
             return len(event) > len(before) + len(after) > 0 and event.startswith(before) and event.endswith(after)
-        return event.startswith(self._before or b"\n") and b'""' not in event
+        return event.startswith(self._before or b"\n") and _plain_delta(event)
 
     def _plain_events(self, data: bytes, events: int) -> bool:
         if not self._chat:
-            return events == data.count(self._before or b"\n") and b'""' not in data
+            return events == data.count(self._before or b"\n") and _plain_delta(data)
         starts = data.startswith(_CHAT_START) and (events == 1 or data.count(b"\n\n" + _CHAT_START) == events - 1)
         return starts and _plain(data)
 
@@ -340,6 +342,10 @@ def _plain(data: bytes) -> bool:
         if mark in data:
             return False
     return True
+
+
+def _plain_delta(data: bytes) -> bool:
+    return b'""' not in data and b'"signature' not in data
 
 
 def _plain_event(event: bytes) -> bool:
