@@ -91,6 +91,8 @@ class BackendView:
     running: float | None = None
     kv_usage: float | None = None
     """Share of its KV cache in use, 0 to 1."""
+    kv_tokens: int | None = None
+    """Size of its KV cache in tokens, as it says."""
     scrape_age_s: float | None = None
     """None: never read."""
     probe_age_s: float | None = None
@@ -302,7 +304,13 @@ class Backends:
             raise ProbeError(f"/metrics answered {status}")
         read = vllm.parse_metrics(body.decode("utf-8", "replace"))
         watched.scraped_at = self._clock()
-        watched.view = replace(watched.view, waiting=read.waiting, running=read.running, kv_usage=read.kv_usage)
+        watched.view = replace(
+            watched.view,
+            waiting=read.waiting,
+            running=read.running,
+            kv_usage=read.kv_usage,
+            kv_tokens=read.kv_tokens,
+        )
 
     async def _get(self, watched: _Watched, path: str) -> tuple[int, bytes]:
         headers = {"Accept-Encoding": "identity"}

@@ -18,9 +18,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from proxy.exchange import Exchange, to_record
-from proxy.prefix import prefix_chain
 from proxy.settings import Settings
 from proxy.wire import trace
+from proxy.wire.prefix import prefix_chain
 from proxy.wire.trace import Record
 
 _log = logging.getLogger("lanewise")
@@ -250,7 +250,7 @@ class Recorder:
                 token_ids=waiting.token_ids,
             )
             record = replace(record, block_tokens=self._block_tokens, hash_ids=chain)
-        return trace.encode(record)
+        return trace.encode(record) + b"\n"
 
     def _flush(self, lines: list[bytes]) -> None:
         now = time.monotonic()

@@ -94,6 +94,7 @@ def _backend(held: BackendSnapshot, seen: BackendView) -> dict[str, Any]:
         "engine_waiting": seen.waiting,
         "engine_running": seen.running,
         "engine_kv_usage": seen.kv_usage,
+        "engine_kv_tokens": seen.kv_tokens,
         "engine_metrics_age_s": _rounded(seen.scrape_age_s),
         "probe_age_s": _rounded(seen.probe_age_s),
         "probe_error": seen.error,

@@ -6,19 +6,18 @@ from dataclasses import dataclass
 
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import CollectorRegistry
 
 _END = b"# EOF\n"
 
 
 @dataclass(frozen=True, slots=True)
-class _OneFamily:
-    """What the library's encoder takes for a registry."""
+class _Families:
+    """What the library's encoders ask for families."""
 
-    family: Metric
+    families: tuple[Metric, ...]
 
     def collect(self) -> Iterator[Metric]:
-        yield self.family
+        yield from self.families
 
 
 def content_type(accept: str) -> str:
@@ -35,7 +34,7 @@ async def render(families: Iterable[Metric], accept: str) -> AsyncIterator[bytes
     """
     encode, kind = choose_encoder(accept)
     for family in families:
-        yield encode(_OneFamily(family)).removesuffix(_END)
+        yield encode(_Families((family,))).removesuffix(_END)
         await asyncio.sleep(0)
     if kind.startswith("application/openmetrics-text"):
         yield _END
@@ -43,14 +42,4 @@ async def render(families: Iterable[Metric], accept: str) -> AsyncIterator[bytes
 
 def render_at_once(families: Iterable[Metric], accept: str = "") -> bytes:
     """Write all families in one go: for tools and tests, where no stream waits."""
-    registry = CollectorRegistry()
-    registry.register(_Listed(tuple(families)))
-    return choose_encoder(accept)[0](registry)
-
-
-@dataclass(frozen=True)
-class _Listed:
-    families: tuple[Metric, ...]
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self.families
+    return choose_encoder(accept)[0](_Families(tuple(families)))

@@ -22,6 +22,7 @@ from proxy.metrics.series import (
     counter,
     histogram,
 )
+from proxy.policy.classify import CapRule
 from proxy.policy.outcome import Outcome, Phase, Reason
 from proxy.settings import LANES, Settings
 
@@ -29,7 +30,7 @@ NO_LANE = "none"
 """Lane of requests that never got one: not understood, or of a kind that is not queued."""
 OTHER_MODEL = "other"
 CODE_CLASSES = ("2xx", "3xx", "4xx", "5xx")
-CAP_RULES = ("default", "ceiling", "context")
+CAP_RULES = tuple(rule.value for rule in CapRule)
 QUEUE_ENDS = ("dispatched", "timeout", "disconnected")
 _FINISHED_BY_LENGTH = frozenset({"length", "max_tokens", "max_output_tokens"})
 
@@ -73,7 +74,10 @@ class RequestMetrics:
         self._short_tokens = settings.lanes.short.max_prompt_tokens
         self._models = (*settings.model_labels, OTHER_MODEL)
         self._backends = tuple(backend.label for backend in settings.backends)
-        self._outcomes = dict.fromkeys(product((*LANES, NO_LANE), self._models, Outcome), 0)
+        # Keyed by plain text: an enum member computes its hash in Python, at every look-up.
+        self._outcomes = {
+            pair: dict.fromkeys(map(str, Outcome), 0) for pair in product((*LANES, NO_LANE), self._models)
+        }
         self._rejections = dict.fromkeys(product((*LANES, NO_LANE), Reason), 0)
         self._responses = dict.fromkeys(product(CODE_CLASSES, ("0", "1")), 0)
         self._lanes = {name: _PerLane() for name in LANES}
@@ -91,7 +95,7 @@ class RequestMetrics:
         model = model if model in self._models else OTHER_MODEL
         per_lane = self._lanes.get(exchange.lane or "")
         name = exchange.lane if per_lane is not None and exchange.lane is not None else NO_LANE
-        self._outcomes[name, model, outcome] += 1
+        self._outcomes[name, model][str(outcome)] += 1
         if exchange.reason is not None and outcome is not Outcome.CLIENT_GONE:
             self._rejections[name, exchange.reason] += 1
         self._count_response(exchange)
@@ -183,7 +187,7 @@ class RequestMetrics:
             "requests",
             "Finished requests, every outcome. Lane none: not understood, or of a kind that is not queued.",
             ("lane", "model", "outcome"),
-            (((lane, model, outcome.value), n) for (lane, model, outcome), n in self._outcomes.items()),
+            (((*pair, outcome), n) for pair, counts in self._outcomes.items() for outcome, n in counts.items()),
         )
         yield counter(
             "rejections",

@@ -4,9 +4,10 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from proxy.policy.classify import CapAction, LanePolicy, OutputPolicy
 from proxy.policy.limits import BackendLimits, LaneLimits
 from proxy.policy.limits import Scheduling as SchedulingLimits
 from proxy.settings.checks import problems
@@ -15,7 +16,7 @@ from proxy.settings.sections import (
     Lanes,
     Limits,
     Metrics,
-    Networks,
+    Output,
     Probes,
     Recorder,
     Scheduling,
@@ -63,10 +64,10 @@ class Settings(Section):
     probes: Probes = Probes()
     recorder: Recorder = Recorder()
     metrics: Metrics = Metrics()
-    trusted_proxies: Networks = Field(
-        default=(),
-        description="Networks of your own reverse proxies in front of lanewise, as addresses or CIDR. What they say "
-        "in `X-Forwarded-*` is passed on; from anyone else it is overwritten.",
+    request_id_header: Annotated[str, AfterValidator(str.lower)] = Field(
+        default="x-request-id",
+        pattern=r"^[A-Za-z0-9-]{1,64}$",
+        description="Header that carries the request id: taken from the client, made when absent, sent back.",
     )
     why: dict[str, str] = Field(
         default={},
@@ -121,6 +122,13 @@ class Settings(Section):
             queue_bytes=lane.queue.bytes,
         )
 
+    def to_lane_policies(self) -> tuple[LanePolicy, ...]:
+        """Convert to what classify reads: what belongs in each lane, and how long answers may become."""
+        longest = {"short": self.lanes.short.max_prompt_tokens, "long": self.limits.prompt_tokens}
+        return tuple(
+            LanePolicy(name, longest[name], _output_policy(getattr(self.lanes, name).output)) for name in LANES
+        )
+
     def to_backend_limits(self) -> tuple[BackendLimits, ...]:
         """Convert to the backends as the Dispatcher sees them, in the order of the configuration."""
         return tuple(
@@ -134,3 +142,7 @@ class Settings(Section):
             )
             for backend in self.backends
         )
+
+
+def _output_policy(output: Output) -> OutputPolicy:
+    return OutputPolicy(output.default, output.ceiling, CapAction(output.action), output.clamp_to_context)

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -15,7 +14,7 @@ from pydantic import (
 )
 
 from proxy.policy.limits import BudgetMode, LaneOrder, QueueOrder
-from proxy.settings.units import Count, Duration, OptionalCount, Size, parse_backend_url, parse_network
+from proxy.settings.units import Count, Duration, OptionalCount, Size, parse_backend_url
 
 PRESETS: dict[str, dict[str, Any]] = {
     "strict": {"lane_order": "short_first", "drop_factor": 1.0},
@@ -59,7 +58,6 @@ def _names(value: Any) -> Any:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-Networks = Annotated[tuple[Annotated[str, AfterValidator(parse_network)], ...], BeforeValidator(_names)]
 
 
 class Backend(Section):

@@ -202,7 +202,7 @@ def _kind(key: Key) -> str:
     if "parse_optional_count" in metadata:
         return "count | unlimited"
     if "_names" in metadata:
-        return "list of networks" if "AfterValidator" in annotation else "list of names"
+        return "list of names"
     if "parse_backend_url" in metadata:
         return "URL"
     if "dict" in annotation:

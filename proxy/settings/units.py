@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from ipaddress import ip_network
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -205,18 +204,6 @@ def parse_backend_url(value: Any) -> str:
         raise ValueError(f"a path does not belong here, lanewise adds it per request: {hint}")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}:{port or (443 if parts.scheme == 'https' else 80)}"
-
-
-def parse_network(value: str) -> str:
-    """Read an IP address or a network in CIDR form.
-
-    Raises:
-        ValueError: neither.
-    """
-    try:
-        return str(ip_network(value.strip(), strict=False))
-    except ValueError:
-        raise ValueError(f'{value!r} is no address or network such as "10.0.0.0/8"') from None
 
 
 def _text_schema(example: str) -> WithJsonSchema:
