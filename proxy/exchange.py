@@ -57,16 +57,12 @@ class Exchange:
     facts: Facts | None = None
     lane: str | None = None
     prompt_tokens_estimated: int | None = None
-    prompt_tokens_raw_estimate: float | None = None
-    """The estimate before what was learned of the model corrected it: what the length estimate learns from."""
     output_cap_sent: int | None = None
     """Output cap that the engine was asked for, when a rule of ours set it."""
     cap_rule: str | None = None
     """Which rule set it (metric label)."""
     asked_usage: bool = False
     """We asked for the usage event and take it out of the stream again."""
-    would_be: str | None = None
-    """In observe mode: what enforce mode would have done, as `outcome` or `outcome/reason`."""
 
     # admit
     ticket: Ticket | None = None

@@ -18,7 +18,7 @@ HIGH_WATER = 256 * 1024
 LOW_WATER = 64 * 1024
 
 _REASONS = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
-_silent = logging.getLogger("lanewise.http")
+_log = logging.getLogger("lanewise.http")
 
 
 class PureParserError(RuntimeError):
@@ -157,7 +157,7 @@ class Listener(web.Server):
             max_field_size=field_bytes,
             auto_decompress=False,
             access_log=None,
-            logger=_silent,
+            logger=_log,
         )
         self.refuse = refuse
 

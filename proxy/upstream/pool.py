@@ -14,7 +14,7 @@ class ConnectError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class Origin:
     """Where a backend listens."""
 
     host: str
@@ -29,7 +29,7 @@ class Address:
         return host if self.port == default else f"{host}:{self.port}"
 
     @classmethod
-    def of_url(cls, url: str) -> "Address":
+    def of_url(cls, url: str) -> "Origin":
         """Read `http://HOST:PORT` or `https://HOST:PORT`.
 
         Raises:
@@ -53,7 +53,7 @@ class Pool:
         idle_s: seconds that an unused connection is kept. Below the engine's own keep-alive time (uvicorn: 5 s).
     """
 
-    def __init__(self, address: Address, *, connect_timeout_s: float = 2.0, idle_s: float = 4.0) -> None:
+    def __init__(self, address: Origin, *, connect_timeout_s: float = 2.0, idle_s: float = 4.0) -> None:
         self.address = address
         self._connect_timeout_s = connect_timeout_s
         self._idle_s = idle_s

@@ -1,0 +1,100 @@
+"""The second room: what a body says, how long it is, which lane it belongs in, and what the engine is asked instead.
+
+The shell around `policy.classify` and `policy.length`: it hands tickets their ids, edits the body when a cap bites or
+when usage must be asked for, and lets the estimate learn from what engines count.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from proxy.answers import EndedError
+from proxy.exchange import Exchange
+from proxy.policy.classify import LanePolicy, TooLong, Verdict, classify
+from proxy.policy.length import LengthEstimator
+from proxy.policy.outcome import Outcome, Reason
+from proxy.policy.ticket import Ticket
+from proxy.wire import bodies, caps
+from proxy.wire.facts import Facts
+from proxy.wire.paths import Route
+
+
+class Classification:
+    """Turns bodies into tickets. Also an observer: finished requests correct the estimate.
+
+    Args:
+        lanes: what belongs in each lane, in order of length, with its output policy.
+        context_tokens: the context of a model, where known; asked per request, so it should remember.
+        want_blocks: keep the prompt's text for the recorder's prefix hashes.
+    """
+
+    def __init__(
+        self, lanes: Sequence[LanePolicy], context_tokens: Callable[[str | None], int | None], *, want_blocks: bool
+    ) -> None:
+        self.lanes = tuple(lanes)
+        self.estimator = LengthEstimator()
+        self._context_tokens = context_tokens
+        self._want_blocks = want_blocks
+        self._ids = itertools.count(1)
+
+    def enter(self, exchange: Exchange, route: Route, document: dict[str, Any]) -> tuple[Ticket, bytes]:
+        """Classify one request.
+
+        Args:
+            exchange: takes facts, estimate, lane, cap and ticket.
+            route: its route.
+            document: its body, decoded.
+
+        Returns:
+            The ticket, and the body for the engine: the client's own bytes, unless a cap bit or usage is asked for.
+
+        Raises:
+            EndedError: it can never fit.
+        """
+        facts = bodies.read_facts(route.endpoint, document, exchange.request_bytes, want_blocks=self._want_blocks)
+        exchange.facts = facts
+        estimate = self.estimator.estimate(facts.model, facts)
+        exchange.prompt_tokens_estimated = estimate.tokens
+        verdict = classify(facts, estimate, self.lanes, self._context_tokens(facts.model))
+        if isinstance(verdict, TooLong):
+            raise EndedError(Outcome.TOO_LONG, 400, Reason.TOO_LONG.value, verdict.detail, Reason.TOO_LONG)
+        exchange.lane = self.lanes[verdict.lane].name
+        body = self._edit(exchange, facts, verdict)
+        exchange.ticket = self._ticket(facts, verdict, len(body))
+        return exchange.ticket, body
+
+    def observe(self, exchange: Exchange) -> None:
+        """Learn from what the engine counted."""
+        facts, usage, estimated = exchange.facts, exchange.usage, exchange.prompt_tokens_estimated
+        if exchange.outcome is not Outcome.OK or facts is None or usage is None or estimated is None:
+            return
+        if usage.completion_tokens is not None:
+            self.estimator.learn_output(facts.model, usage.completion_tokens // facts.sequences)
+        whole = not facts.partial_census and facts.prompt_tokens is None and facts.truncate_prompt_tokens is None
+        if whole and usage.prompt_tokens is not None:
+            self.estimator.learn(facts.model, facts.census, estimated, usage.prompt_tokens)
+
+    @staticmethod
+    def _edit(exchange: Exchange, facts: Facts, verdict: Verdict) -> bytes:
+        body = exchange.body
+        if verdict.output_cap is not None and verdict.cap_rule is not None:
+            exchange.output_cap_sent, exchange.cap_rule = verdict.output_cap, verdict.cap_rule.value
+            body = caps.set_output_cap(body, facts.endpoint, facts.output, verdict.output_cap)
+        if facts.may_ask_usage:
+            asking = caps.ask_for_usage(body)
+            exchange.asked_usage = asking is not body
+            body = asking
+        return body
+
+    def _ticket(self, facts: Facts, verdict: Verdict, body_bytes: int) -> Ticket:
+        return Ticket(
+            id=next(self._ids),
+            lane=verdict.lane,
+            prompt_tokens=verdict.prompt_tokens,
+            output_tokens=verdict.output_tokens,
+            sequences=verdict.sequences,
+            body_bytes=body_bytes,
+            model=facts.model,
+            streams=facts.stream,
+            splittable=verdict.splittable,
+        )

@@ -1,0 +1,260 @@
+"""The corridor: one coroutine that opens the doors in order, and decides nothing itself.
+
+accept → classify → admit → relay → account. A room ends a request by raising `EndedError`; the last room always runs.
+The one way back: a connection that failed before a byte was sent gives its grant back, and the ticket waits once more.
+"""
+
+import asyncio
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
+
+from proxy import accept, answers
+from proxy.account import Account
+from proxy.admission import Admission, RefusedError, Turn
+from proxy.answers import EndedError
+from proxy.attempt import ClientStalledError, Engines, NotSentError, Outgoing
+from proxy.classification import Classification
+from proxy.delivery import ClientSide
+from proxy.exchange import Exchange
+from proxy.listener import CLOSE, KEEP, ClientConnection, head_bytes
+from proxy.policy.outcome import Outcome, Phase, Reason
+from proxy.relay import Patience
+from proxy.wire import headers
+
+_log = logging.getLogger("lanewise")
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerLimits:
+    """What the corridor itself enforces."""
+
+    body_bytes: int
+    body_s: float
+    """For the whole body to arrive."""
+    patience: tuple[Patience, ...]
+    """Per lane, for a stream."""
+    answer: Patience
+    """For an answer that is not streamed, and for requests without a lane."""
+    read_s: float
+    """How long a client may leave a whole answer unread before it is cut off."""
+    id_header: str
+    """Header of the request id, lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """What the corridor leads through."""
+
+    classification: Classification
+    admission: Admission
+    engines: Engines
+    account: Account
+    reachable: Callable[[], Iterable[str]]
+    """Names of the backends that are up, the one to try first in front."""
+
+
+class Corridor:
+    """Serves requests. Called by the listener for each request whose head is complete."""
+
+    def __init__(self, rooms: Rooms, limits: HandlerLimits) -> None:
+        self._rooms = rooms
+        self._limits = limits
+        self._id_header = limits.id_header.encode("ascii")
+        self.draining = False
+        """Refuse what comes from now on."""
+        self.active = 0
+        """Requests between their first and their last room."""
+        self.quiet = asyncio.Event()
+        """Set while none is active."""
+        self.quiet.set()
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Serve one request."""
+        exchange = self._open(request)
+        client = self._client(request, exchange)
+        self.active += 1
+        self.quiet.clear()
+        try:
+            keep = await self._walk(request, exchange, client)
+        except EndedError as ended:
+            keep = self._answer(exchange, client, ended)
+        except ClientStalledError:
+            self._client_left(exchange)
+            _abort(client)
+            keep = False
+        except asyncio.CancelledError:
+            self._client_left(exchange)
+            raise
+        except Exception:  # noqa: BLE001 - a fault of ours ends one request, and says so
+            _log.exception("request %s failed", exchange.request_id)
+            keep = self._failed(exchange, client)
+        finally:
+            self._close(exchange)
+            self.active -= 1
+            if not self.active:
+                self.quiet.set()
+        if client.connection.writing_paused:
+            await client.connection.drained(self._limits.read_s)
+        return KEEP if keep else CLOSE
+
+    def refuse(self, request: web.BaseRequest, status: int, error: BaseException | None) -> web.StreamResponse:
+        """Answer bytes that aiohttp's parser did not take for a request; the connection closes."""
+        connection = request.protocol
+        assert isinstance(connection, ClientConnection)
+        exchange = self._open(request)
+        client = ClientSide(connection, http10=False, keep_alive=False, headers=self._id_field(exchange))
+        self._answer(exchange, client, _unparsed(status, error, connection))
+        self._close(exchange)
+        return CLOSE
+
+    async def _walk(self, request: web.BaseRequest, exchange: Exchange, client: ClientSide) -> bool:
+        limits, rooms = self._limits, self._rooms
+        route = accept.check_head(request)
+        exchange.endpoint, exchange.method, exchange.path = route.endpoint, request.method, route.upstream_path
+        exchange.body = await accept.read_body(request, limits.body_bytes, limits.body_s)
+        exchange.request_bytes = len(exchange.body)
+        if self.draining:
+            raise _draining()
+        if not route.queued:
+            return await self._pass_through(request, exchange, client)
+        document = accept.parse_object(exchange.body)
+        ticket, body = rooms.classification.enter(exchange, route, document)
+        outgoing = _outgoing(request, exchange, body)
+        client = _with_clamp(client, exchange)
+        async with rooms.admission.turn(ticket) as turn:
+            try:
+                return await self._run(exchange, outgoing, client, turn)
+            finally:
+                turn.ending = exchange.ending
+                turn.output_tokens, turn.cached_tokens = exchange.output_tokens, exchange.cached_tokens
+
+    async def _run(self, exchange: Exchange, outgoing: Outgoing, client: ClientSide, turn: Turn) -> bool:
+        """Wait for a grant, use it; when no connection could be made, give it back and wait once more."""
+        limits = self._limits
+        patience = limits.patience[turn.ticket.lane] if turn.ticket.streams else limits.answer
+        while True:
+            try:
+                grant = await turn.grant()
+            except RefusedError as refused:
+                depth = self._rooms.admission.waiting[turn.ticket.lane]
+                raise answers.refused(refused.refuse, depth) from None
+            exchange.granted, exchange.backend = time.monotonic(), grant.backend
+            try:
+                return await self._rooms.engines.attempt(exchange, outgoing, client, patience, turn.first_token)
+            except NotSentError:
+                exchange.retries += 1
+                turn.give_back()
+
+    async def _pass_through(self, request: web.BaseRequest, exchange: Exchange, client: ClientSide) -> bool:
+        """Serve a request that needs no lane: the first backend that can be reached answers."""
+        rooms, outgoing = self._rooms, _outgoing(request, exchange, exchange.body)
+        for name in rooms.reachable():
+            exchange.backend = name
+            try:
+                return await rooms.engines.attempt(exchange, outgoing, client, self._limits.answer, _nothing)
+            except NotSentError:
+                exchange.retries += 1
+        raise EndedError(
+            Outcome.REJECTED, 503, Reason.NO_BACKEND.value, "no backend is up", Reason.NO_BACKEND, retry_after_s=5.0
+        )
+
+    def _open(self, request: web.BaseRequest) -> Exchange:
+        wanted = headers.header(request.message.raw_headers, self._id_header)
+        fit = headers.client_request_id(((b"x-request-id", wanted),)) if wanted is not None else None
+        return Exchange(fit or secrets.token_hex(8), time.monotonic(), time.time(), method=request.method)
+
+    def _client(self, request: web.BaseRequest, exchange: Exchange) -> ClientSide:
+        connection = request.protocol
+        assert isinstance(connection, ClientConnection)
+        return ClientSide(
+            connection=connection,
+            http10=request.version < (1, 1),
+            keep_alive=request.keep_alive and not self.draining,
+            headers=self._id_field(exchange),
+        )
+
+    def _id_field(self, exchange: Exchange) -> answers.Fields:
+        return ((self._id_header, exchange.request_id.encode("ascii")),)
+
+    def _answer(self, exchange: Exchange, client: ClientSide, ended: EndedError) -> bool:
+        """Write an answer of ours; return whether the connection stays."""
+        exchange.outcome, exchange.reason, exchange.ending = ended.outcome, ended.reason, ended.ending
+        exchange.detail = exchange.detail or ended.message
+        exchange.status = ended.status
+        keep = client.keep_alive and not ended.close
+        answer = answers.build(exchange, ended, random.random())
+        fields = (*answer.headers, *client.headers)
+        transport = client.connection.transport
+        if transport is not None:
+            head = head_bytes(answer.status, fields, keep_alive=keep, http10=client.http10)
+            transport.write(head + answer.body)
+        return keep
+
+    def _failed(self, exchange: Exchange, client: ClientSide) -> bool:
+        """End a request over a fault of ours."""
+        exchange.outcome = Outcome.BACKEND_ERROR
+        if exchange.status is not None:
+            _abort(client)
+            return False
+        message = "lanewise failed to serve this request; its log says why"
+        return self._answer(exchange, client, EndedError(Outcome.BACKEND_ERROR, 500, "internal", message, close=True))
+
+    def _client_left(self, exchange: Exchange) -> None:
+        exchange.outcome, exchange.reason = Outcome.CLIENT_GONE, None
+        if exchange.granted is None:
+            exchange.phase = Phase.QUEUED
+        else:
+            exchange.phase = Phase.PREFILL if exchange.first_token is None else Phase.DECODE
+
+    def _close(self, exchange: Exchange) -> None:
+        exchange.ended = time.monotonic()
+        self._rooms.account.close(exchange)
+
+
+def _outgoing(request: web.BaseRequest, exchange: Exchange, body: bytes) -> Outgoing:
+    address = request.remote or ""
+    peer = headers.Peer(address=address, host=request.headers.get("Host", ""))
+    return Outgoing(request.method, exchange.path, body, request.message.raw_headers, peer)
+
+
+def _with_clamp(client: ClientSide, exchange: Exchange) -> ClientSide:
+    """Say in the answer that the output cap was lowered."""
+    if exchange.output_cap_sent is None or exchange.facts is None:
+        return client
+    asked = exchange.facts.output.cap
+    said = f"{'none' if asked is None else asked}->{exchange.output_cap_sent}".encode("ascii")
+    return replace(client, headers=(*client.headers, (b"x-lanewise-max-tokens-clamped", said)))
+
+
+def _draining() -> EndedError:
+    message = "the proxy is shutting down"
+    return EndedError(
+        Outcome.DRAINING, 503, Reason.DRAINING.value, message, Reason.DRAINING, retry_after_s=1.0, close=True
+    )
+
+
+def _unparsed(status: int, error: BaseException | None, connection: ClientConnection) -> EndedError:
+    if "Too many headers" in str(error):
+        status = 431
+    elif isinstance(error, LineTooLong):
+        line = error.args[1] == connection.max_line_size != connection.max_field_size
+        status = 414 if line else 431
+    message = "this is no request that HTTP/1.1 allows"
+    return answers.bad_request(message, status=status, close=True)
+
+
+def _abort(client: ClientSide) -> None:
+    transport = client.connection.transport
+    if transport is not None:
+        transport.abort()
+
+
+def _nothing() -> None:
+    """Take no note of a first token: nobody waits for this budget."""
