@@ -190,7 +190,7 @@ class Flight:
             last=line.seconds(reader.last_ns),
             end=line.seconds(self.end_ns),
             tokens=reader.completion_tokens if from_usage else chunks if self._streams else None,
-            token_source=("usage" if from_usage else "chunks") if self._streams else None,
+            tokens_from=("usage" if from_usage else "chunks") if self._streams else None,
             chunks=chunks,
             status=self.status,
             finish=reader.finish,

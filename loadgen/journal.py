@@ -1,6 +1,5 @@
 """The run folder: `manifest.json` and `shots.jsonl`, readable whatever moment the run was killed at."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +37,10 @@ class RunFolder:
         if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
             raise UsageError(f"{file}: schema is not {MANIFEST_SCHEMA}, the one that this version reads")
         return manifest
+
+    def note(self, **facts: Any) -> None:
+        """Add facts to the manifest of a run that is over."""
+        _write_manifest(self.path, self.manifest() | facts)
 
     def results(self) -> Iterator[Result]:
         """Read the shots one by one, in the order they finished. A cut last line (kill -9, full disk) is left out.
@@ -94,7 +97,7 @@ class Journal:
             self._shots = (path / SHOTS).open("wb", buffering=0)
         except OSError as error:
             raise UsageError(f"--out {path}: cannot be written: {error.strerror}") from None
-        self._write_manifest()
+        _write_manifest(self.path, self._manifest)
 
     def add(self, result: Result) -> None:
         """Take one finished shot; it reaches the file with the next flush."""
@@ -109,7 +112,7 @@ class Journal:
     def note(self, **facts: Any) -> None:
         """Add facts to the manifest and write it."""
         self._manifest.update(facts)
-        self._write_manifest()
+        _write_manifest(self.path, self._manifest)
 
     def close(self, **facts: Any) -> RunFolder:
         """Write the rest and the last facts; `complete` is among them when the run was whole."""
@@ -118,25 +121,15 @@ class Journal:
         self.note(**facts)
         return RunFolder(self.path)
 
-    def _write_manifest(self) -> None:
-        """Replace the file in one step, so that a reader never sees half of it."""
-        draft = self.path / (MANIFEST + ".new")
-        options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
-        draft.write_bytes(orjson.dumps(self._manifest, option=options))
-        draft.replace(self.path / MANIFEST)
+
+def _write_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    """Replace the file in one step, so that a reader never sees half of it."""
+    draft = path / (MANIFEST + ".new")
+    draft.write_bytes(orjson.dumps(manifest, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    draft.replace(path / MANIFEST)
 
 
 def _write_all(file: IO[bytes], block: bytes) -> None:
     view = memoryview(block)
     while view:
         view = view[file.write(view) :]
-
-
-def sync(path: Path) -> None:
-    """Ask the system to put a finished run on disk."""
-    for name in (SHOTS, MANIFEST):
-        descriptor = os.open(path / name, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

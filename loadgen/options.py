@@ -1,8 +1,16 @@
-"""What one replay is asked to do: frozen, complete, and copied into the manifest of the run."""
+"""What one replay is asked to do: frozen, complete, and copied into the manifest of the run.
+
+The fields are the options of `lanewise-load replay`, and their descriptions its help.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from loadgen.flags import Switch, named, seconds
 
 
 class Endpoint(StrEnum):
@@ -21,18 +29,25 @@ class BadLines(StrEnum):
     SKIP = "skip"
 
 
+_REQUESTS = Group("Requests")
+_TARGET = Group("Target")
+_LIMITS = Group("Time limits")
+
+
+@Parameter(name="*", group=_REQUESTS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """Where the requests come from: trace files or a shipped workload, and which part of them."""
 
-    traces: tuple[Path, ...] = ()
+    traces: Annotated[tuple[Path, ...], Parameter(parse=False)] = ()
+    """Trace files; several are merged by their wall clocks, or each from its own start."""
     format: str | None = None
     """azure, mooncake or lanewise; None: decided by the first line of each file."""
     workload: str | None = None
     """Name of a shipped profile (chat, code, mixed) or path of a YAML file; instead of `traces`."""
-    start_s: float = 0.0
+    start_s: Annotated[float, seconds("start")] = 0.0
     """Window start, seconds of the recording after its first request."""
-    duration_s: float | None = None
+    duration_s: Annotated[float | None, seconds("duration")] = None
     """Window length, seconds of the recording. A workload needs this or `rows`."""
     rows: int | None = None
     """At most this many requests."""
@@ -40,13 +55,15 @@ class SourceOptions:
     """Rate factor: 2 sends twice as fast. Every time of the recording is divided by it."""
     rate: float | None = None
     """Mean requests/s to reach; sets the scale (not together with `scale`)."""
-    dequantise: bool = False
+    dequantise: Switch = False
     """Spread the rows that share one tick of a coarse clock over that tick, by `seed`."""
     bad_lines: BadLines = BadLines.REFUSE
-    max_prompt_tokens: int | None = None
+    """A line of a trace that cannot be read: refuse to start, or skip and count it."""
+    max_prompt_tokens: Annotated[int | None, named("max-prompt")] = None
     """Longer prompts are cut to this."""
-    max_output_tokens: int | None = None
-    assume_output_tokens: int = 256
+    max_output_tokens: Annotated[int | None, named("max-output")] = None
+    """Longer outputs are cut to this."""
+    assume_output_tokens: Annotated[int, named("assume-output")] = 256
     """Output length of a lanewise record that has neither an output nor a cap (it was rejected, say)."""
     seed: int = 1
     """Decides everything random in the plan: workload rows and de-quantising."""
@@ -54,6 +71,7 @@ class SourceOptions:
     """Longest prompt of the short class, in tokens."""
 
 
+@Parameter(name="*", group=_TARGET)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
     """One replay: a source of requests, a target, a run folder. Times are seconds."""
@@ -62,38 +80,41 @@ class ReplayOptions:
     """Base URL, `http://HOST:PORT`."""
     out: Path
     """Run folder; must not exist or be empty."""
-    source: SourceOptions
+    source: Annotated[SourceOptions, Parameter(parse=False)] = SourceOptions()
+    """Which requests."""
     endpoint: Endpoint = Endpoint.COMPLETIONS
+    """completions: token ids, exact lengths. chat: text, whose length error is reported."""
     model: str | None = None
     """Model name to ask for; None: the first one that the target's /v1/models lists."""
     speed: float = 1.0
-    """Compresses time for a simulated engine that runs at the same speed: due times and time limits are divided by
-    it, and every recorded time is multiplied back."""
-    patience_short_s: float | None = None
+    """Compresses time, for a simulated engine at the same speed. Recorded times are multiplied back."""
+    patience_short_s: Annotated[float | None, seconds("patience-short", group=_LIMITS)] = None
     """A client of a short request leaves when it has no first token after this, from the due time. None: never."""
-    patience_long_s: float | None = None
-    connect_timeout_s: float = 10.0
-    stall_timeout_s: float = 120.0
+    patience_long_s: Annotated[float | None, seconds("patience-long", group=_LIMITS)] = None
+    """The same for a long request."""
+    connect_timeout_s: Annotated[float, seconds("connect-timeout", group=_LIMITS)] = 10.0
+    """Longest wait for a connection."""
+    stall_timeout_s: Annotated[float, seconds("stall-timeout", group=_LIMITS)] = 120.0
     """Longest silence after the first token."""
-    timeout_s: float = 1800.0
+    timeout_s: Annotated[float, seconds("timeout", group=_LIMITS)] = 1800.0
     """Longest whole request."""
-    drain_s: float = 30.0
+    drain_s: Annotated[float, seconds("drain", group=_LIMITS)] = 30.0
     """After Ctrl-C: how long requests in flight may still take."""
-    fresh_connections: bool = False
+    fresh_connections: Switch = False
     """One connection per request instead of a keep-alive pool (which has no limit)."""
     salt: str | None = None
     """Makes the prompts of this pass unlike those of any other; None: drawn anew, and recorded."""
-    reject_statuses: tuple[int, ...] = (429, 503)
+    reject_statuses: Annotated[tuple[int, ...], named("reject-status", negative="")] = (429, 503)
     """Answers that count as `rejected`."""
-    allow_targets: tuple[str, ...] = ()
+    allow_targets: Annotated[tuple[str, ...], named("allow-target", negative="")] = ()
     """Hosts beside loopback that may be loaded."""
-    yes_production: bool = False
+    yes_production: Switch = False
     """Load the target wherever it is."""
-    metrics_url: str | None = None
+    metrics_url: Annotated[str | None, named("metrics")] = None
     """The engine's /metrics, for prefix-cache counts; None: `/metrics` of the target."""
     label: str | None = None
     """What people call this run in a table."""
-    parameters: tuple[tuple[str, str], ...] = ()
+    parameters: Annotated[tuple[tuple[str, str], ...], Parameter(parse=False)] = ()
     """Name and value of what was set on the system under test; `compare` shows which of them changed."""
     api_key_file: Path | None = None
     """File with the API key; else the environment variable LANEWISE_API_KEY. Never written anywhere."""

@@ -234,3 +234,18 @@ def _hash(columns: Columns, order: npt.NDArray[np.int64], due: npt.NDArray[np.in
     for at in order.tolist() if len(blocks) else ():
         digest.update(blocks[starts[at] : starts[at + 1]].tobytes())
     return digest.hexdigest()[:16]
+
+
+def shared_prefix_tokens(plan: Plan) -> int:
+    """Return how many prompt tokens repeat an earlier prefix of the plan: what a cache without limits saves."""
+    seen: set[int] = set()
+    shared = 0
+    for shot in plan.shots() if len(plan.columns.blocks) else ():
+        done = 0
+        for block in shot.blocks:
+            upto = min(done + shot.block_tokens, shot.prompt_tokens)
+            if block in seen:
+                shared += upto - done
+            done = upto
+        seen.update(shot.blocks)
+    return shared

@@ -67,6 +67,10 @@ class Prompts:
             return b"%s[%s]%s" % (self._start, self.text(shot)[:-1], asked)
         return b'%s"%s"}]%s' % (self._start, self.text(shot), asked)
 
+    def sample(self, units: int) -> str:
+        """Return this many words (or ids) that no shot has: for measuring how text becomes tokens."""
+        return self._block(b"sample", units).decode()
+
     def text(self, shot: Shot) -> bytes:
         """Return the prompt alone: comma-ended token ids, or words that each start with a space."""
         if not shot.blocks:

@@ -56,7 +56,7 @@ class Result:
     end: float | None = None
     """End of the body, or whatever ended it."""
     tokens: int | None = None
-    token_source: str | None = None
+    tokens_from: str | None = None
     """`usage`, or `chunks` when the engine sent no usage."""
     chunks: int = 0
     """Token chunks."""

@@ -124,16 +124,17 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """Return a document of plain values; infinite becomes "inf", undefined becomes None."""
-        return {key: _plain(value) for key, value in asdict(self).items()}
+        return {key: plain(value) for key, value in asdict(self).items()}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return the value with every infinite number as "inf" and every NaN as None, as JSON needs it."""
     if isinstance(value, float):
         return _number(value)
     if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     return value
 
 

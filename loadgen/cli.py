@@ -1,0 +1,281 @@
+"""The command `lanewise-load`. Everything heavy is imported by the command that needs it, so that --help is fast."""
+
+# ruff: noqa: PLC0415
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+from cyclopts import App, CycloptsError, Group, Parameter
+
+from loadgen.failure import Exit, StopError, UsageError
+from loadgen.flags import Switch, seconds
+from loadgen.options import BadLines, Progress, ReplayOptions, SourceOptions
+
+if TYPE_CHECKING:
+    from loadgen.summary import Slo
+
+app = App(
+    name="lanewise-load",
+    help="Replay recorded traffic at an LLM server, measure every latency apart, and compare runs.",
+    help_format="plaintext",
+    version_flags=["--version"],
+)
+trace_app = App(name="trace", help="Look into trace files.")
+app.command(trace_app)
+
+app.command("loadgen.study:app", name="study", help="Run the scheduling policies in virtual time and tabulate them.")
+app.command("loadgen.sim.command:app", name="sim", help="The simulated engine.")
+app.command("loadgen.demo:app", name="demo", help="The whole loop on this machine, with a before/after table.")
+
+PLAIN_EVERY_S = 5.0
+
+
+@Parameter(name="*", group=Group("SLO"))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloOptions:
+    """What makes one request good."""
+
+    short: Annotated[float, seconds("slo-short")] = 1.0
+    """TTFT within which a short request is good."""
+    long: Annotated[float, seconds("slo-long")] = 5.0
+    """TTFT within which a long request is good."""
+    tpot: Annotated[float, seconds("slo-tpot")] = 0.1
+    """TPOT within which any request is good."""
+
+    def slo(self) -> "Slo":
+        """Return it as the summary takes it."""
+        from loadgen.summary import Slo
+
+        return Slo(self.short, self.long, self.tpot)
+
+
+_ANY_SOURCE, _DEFAULT_SLO = SourceOptions(), SloOptions()
+
+
+@app.command
+def replay(
+    *traces: Path,
+    options: ReplayOptions,
+    source: SourceOptions = _ANY_SOURCE,
+    slo: SloOptions = _DEFAULT_SLO,
+    set: Annotated[tuple[str, ...], Parameter(negative="")] = (),  # noqa: A002 - the name of the option
+    dry_run: Switch = False,
+    json: Switch = False,
+) -> int:
+    """Send recorded (or synthetic) requests at their due times and write a run folder.
+
+    Open loop: a request is never held back for another one, and latencies count from when it was due.
+
+    Parameters
+    ----------
+    traces
+        Trace files: Azure CSV, Mooncake JSONL or lanewise records.
+    set
+        NAME=VALUE that was set on the system under test; compare shows what changed. May be repeated.
+    dry_run
+        Read and plan, print what would be sent, send nothing.
+    json
+        Print the result as one JSON document.
+    """
+    parameters = tuple(_parameter(text) for text in set)
+    whole = dataclasses.replace(options, source=dataclasses.replace(source, traces=traces), parameters=parameters)
+    if dry_run:
+        return _dry_run(whole, as_json=json)
+    return _replay(whole, slo.slo(), as_json=json)
+
+
+def _parameter(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--set {text}: write NAME=VALUE")
+    return name, value
+
+
+def _dry_run(options: ReplayOptions, *, as_json: bool) -> int:
+    from loadgen.source import read_source
+
+    source = read_source(options.source)
+    plan = source.plan
+    lengths = {"short": 0, "long": 0}
+    for shot in plan.shots():
+        lengths[shot.lane] += 1
+    document = {"requests": len(plan), "span_s": plan.span_s, "hash": plan.hash, **lengths, **source.facts}
+    _print_document(document) if as_json else _print_pairs(document)
+    return Exit.DONE
+
+
+def _replay(options: ReplayOptions, slo: "Slo", *, as_json: bool) -> int:
+    from loadgen.replay import replay as run_replay
+    from loadgen.report import console, print_summary
+    from loadgen.summarise import summarise as summarise_run
+
+    with _shown_progress() as on_progress:
+        folder = run_replay(options, on_progress=on_progress)
+    summary = summarise_run(folder, slo)
+    if as_json:
+        _print_document(summary.to_json())
+    print_summary(summary, console(stderr=as_json))
+    return Exit.DONE if summary.complete else Exit.INTERRUPTED
+
+
+class _shown_progress:  # noqa: N801 - used as a context manager
+    """A live line on a terminal, else one plain line every five seconds; on stderr."""
+
+    def __init__(self) -> None:
+        from loadgen.report import console
+
+        self._console = console(stderr=True)
+        self._status = self._console.status("starting") if self._console.is_terminal else None
+        self._next_s = 0.0
+
+    def __enter__(self) -> Callable[[Progress], None]:
+        if self._status is not None:
+            self._status.start()
+        return self._show
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def _show(self, progress: Progress) -> None:
+        from time import monotonic
+
+        from loadgen.report import progress_line
+
+        if self._status is not None:
+            self._status.update(progress_line(progress))
+        elif monotonic() >= self._next_s:
+            self._next_s = monotonic() + PLAIN_EVERY_S
+            print(progress_line(progress), file=sys.stderr, flush=True)  # noqa: T201
+
+
+@app.command
+def summarise(
+    folder: Path,
+    /,
+    *,
+    slo: SloOptions = _DEFAULT_SLO,
+    json: Switch = False,
+) -> int:
+    """Say what a run shows: latencies by lane, outcomes, goodput, warnings.
+
+    Parameters
+    ----------
+    folder
+        Run folder.
+    json
+        Print one JSON document.
+    """
+    from loadgen.journal import RunFolder
+    from loadgen.report import console, print_summary
+    from loadgen.summarise import summarise as summarise_run
+
+    summary = summarise_run(RunFolder(folder), slo.slo())
+    if json:
+        _print_document(summary.to_json())
+    else:
+        print_summary(summary, console())
+    return Exit.DONE
+
+
+@app.command
+def compare(
+    before: Path,
+    after: Path,
+    /,
+    *,
+    force: Switch = False,
+    seed: int = 1,
+    slo: SloOptions = _DEFAULT_SLO,
+    json: Switch = False,
+) -> int:
+    """Compare two runs of one plan. Exit code 3: roll back. Exit code 4: not comparable, with the reason.
+
+    Parameters
+    ----------
+    before
+        Run folder A.
+    after
+        Run folder B.
+    force
+        Compare even where conditions differ; they are listed.
+    seed
+        Of the bootstrap intervals.
+    json
+        Print one JSON document.
+    """
+    from loadgen.compare import Verdict
+    from loadgen.compare import compare as compare_runs
+    from loadgen.journal import RunFolder
+    from loadgen.report import console, print_comparison
+
+    comparison = compare_runs(RunFolder(before), RunFolder(after), slo.slo(), force=force, seed=seed)
+    if json:
+        _print_document(comparison.to_json())
+    else:
+        print_comparison(comparison, console())
+    return Exit.GATE if comparison.verdict is Verdict.ROLL_BACK else Exit.DONE
+
+
+@trace_app.command
+def info(
+    *files: Path,
+    format: str | None = None,  # noqa: A002 - the name of the option
+    bad_lines: BadLines = BadLines.REFUSE,
+    border: int = 2048,
+    json: Switch = False,
+) -> int:
+    """Say what is in trace files: rows, span, rate, lengths, burstiness, clock, shared prefixes.
+
+    Parameters
+    ----------
+    files
+        Trace files, read together as one.
+    format
+        azure, mooncake or lanewise; else decided by the first line.
+    bad_lines
+        A line that cannot be read: refuse, or skip and count it.
+    border
+        Longest prompt of the short lane, in tokens.
+    json
+        Print one JSON document.
+    """
+    from loadgen.source import trace_info
+
+    document = trace_info(SourceOptions(traces=files, format=format, bad_lines=bad_lines, border=border))
+    _print_document(document) if json else _print_pairs(document)
+    return Exit.DONE
+
+
+def _print_document(document: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _print_pairs(document: dict[str, Any]) -> None:
+    for key, value in document.items():
+        sys.stdout.write(f"{key}: {value}\n")
+
+
+def _stop(code: Exit, message: str) -> NoReturn:
+    sys.stderr.write(f"lanewise-load: {message}\n")
+    sys.exit(code)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run `lanewise-load`; the exit codes are those of `loadgen.failure.Exit`."""
+    try:
+        result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except StopError as error:
+        _stop(error.code, str(error))
+    except CycloptsError as error:
+        _stop(Exit.USAGE, str(error))
+    except BrokenPipeError:
+        sys.exit(Exit.DONE)
+    except KeyboardInterrupt:
+        _stop(Exit.INTERRUPTED, "interrupted")
+    sys.exit(result if isinstance(result, int) else Exit.DONE)

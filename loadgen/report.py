@@ -1,0 +1,124 @@
+"""Text tables for people, from pure results. No computing beyond formatting."""
+
+import math
+from collections.abc import Iterable
+from typing import IO
+
+from rich.console import Console
+from rich.table import Table
+
+from loadgen.compare import Comparison, Metric
+from loadgen.options import Progress
+from loadgen.summary import LaneSummary, Quantiles, Summary
+
+
+def console(file: IO[str] | None = None, *, stderr: bool = False) -> Console:
+    """Return a console that honours NO_COLOR and is wide enough for a table when there is no terminal."""
+    made = Console(file=file, stderr=stderr, highlight=False)
+    if not made.is_terminal:
+        made.width = 120
+    return made
+
+
+def seconds(value: float) -> str:
+    """Write a duration with the unit that fits: 812 ms, 1.53 s, inf, or - for none."""
+    if math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "inf"
+    if abs(value) < 0.1:
+        return f"{value * 1e3:.1f} ms"
+    return f"{value * 1e3:.0f} ms" if abs(value) < 1 else f"{value:.2f} s"
+
+
+def share(value: float) -> str:
+    """Write a share of one."""
+    return "-" if math.isnan(value) else f"{value:.3f}"
+
+
+def rate(value: float) -> str:
+    """Write a rate per second."""
+    return "-" if math.isnan(value) else f"{value:.2f}/s"
+
+
+def print_summary(summary: Summary, out: Console) -> None:
+    """Print one run: latencies by lane, outcomes, rates, and every warning."""
+    table = Table(title=f"{summary.label}  (plan {summary.plan_hash})", title_justify="left")
+    table.add_column("")
+    for name in summary.lanes:
+        table.add_column(name, justify="right")
+    for label, cells in _rows(list(summary.lanes.values())):
+        table.add_row(label, *cells)
+    out.print(table)
+    out.print(
+        f"asked {rate(summary.asked_rate)}, sent {rate(summary.sent_rate)}, completed {rate(summary.completed_rate)}, "
+        f"{summary.output_token_rate:.0f} tokens/s over {summary.window_s:.1f} s; drain {summary.drain_s:.1f} s; "
+        f"lag p99 {seconds(summary.lag.p99)}"
+    )
+    for caution in summary.warnings:
+        out.print(f"! {caution.message}", style="yellow")
+
+
+def _rows(lanes: list[LaneSummary]) -> Iterable[tuple[str, list[str]]]:
+    yield "requests", [str(lane.sent) for lane in lanes]
+    yield "ok / rejected / failed", [_counts(lane) for lane in lanes]
+    yield "goodput", [share(lane.goodput) for lane in lanes]
+    shown: list[tuple[str, list[Quantiles]]] = [
+        ("TTFT", [lane.ttft for lane in lanes]),
+        ("TTFT, failures inf", [lane.ttft_all for lane in lanes]),
+        ("TTFT from the send", [lane.ttft_send for lane in lanes]),
+        ("first answer token", [lane.ttfot for lane in lanes]),
+        ("TPOT", [lane.tpot for lane in lanes]),
+        ("chunk gap", [lane.icl for lane in lanes]),
+        ("end to end", [lane.e2e for lane in lanes]),
+        ("rejection", [lane.reject for lane in lanes]),
+    ]
+    for label, values in shown:
+        if any(value.known for value in values):
+            yield f"{label}  p50 / p90 / p99", [spread(value) for value in values]
+    yield "longest chunk gap", [seconds(lane.icl.max) for lane in lanes]
+
+
+def spread(value: Quantiles) -> str:
+    """Write p50, p90 and p99."""
+    return " / ".join(seconds(part) for part in (value.p50, value.p90, value.p99))
+
+
+def _counts(lane: LaneSummary) -> str:
+    ok, rejected = lane.outcomes["ok"], lane.outcomes["rejected"]
+    return f"{ok} / {rejected} / {sum(lane.outcomes.values()) - ok - rejected}"
+
+
+def print_comparison(comparison: Comparison, out: Console) -> None:
+    """Print two runs side by side, what changed between them, and the verdict."""
+    table = Table(title=f"{comparison.label_a}  →  {comparison.label_b}", title_justify="left")
+    for column in ("", "A", "B", "B - A", "95 % interval", ""):
+        table.add_column(column, justify="left" if column == "" else "right")
+    for metric in comparison.metrics:
+        table.add_row(*_metric_cells(metric))
+    out.print(table)
+    for name, (before, after) in comparison.changed_parameters.items():
+        out.print(f"changed: {name}: {before} → {after}")
+    for condition in comparison.conditions_differ:
+        out.print(f"! {condition}", style="yellow")
+    out.print(f"verdict: {comparison.verdict}. {comparison.why}", style="bold")
+
+
+def _metric_cells(metric: Metric) -> list[str]:
+    write = {"s": seconds, "share": share, "count": _count}[metric.unit]
+    interval = "" if metric.low is None or metric.high is None else f"{write(metric.low)} … {write(metric.high)}"
+    return [metric.name, write(metric.a), write(metric.b), write(metric.b - metric.a), interval, metric.effect]
+
+
+def _count(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.0f}"
+
+
+def progress_line(progress: Progress) -> str:
+    """Write how far a replay is, in one line."""
+    state = "draining" if progress.draining else "sending"
+    return (
+        f"{state} {progress.sent}/{progress.planned}, at {progress.elapsed_s:.0f} of {progress.span_s:.0f} s, "
+        f"in flight {progress.in_flight}, ok {progress.ok}, rejected {progress.rejected}, failed {progress.failed}, "
+        f"lag p99 {seconds(progress.lag_p99_s)}"
+    )
