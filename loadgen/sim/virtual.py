@@ -1,0 +1,186 @@
+"""The product's own Dispatcher as the front of a study: the same scheduling core as in the proxy, on a virtual clock."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from loadgen.sim.drive import BORDER_TOKENS
+from loadgen.sim.front import Lost, Order, Send
+from loadgen.sim.nouns import EngineProfile
+from proxy.policy.dispatch import Dispatcher
+from proxy.policy.limits import (
+    BackendLimits,
+    BudgetMode,
+    Installments,
+    LaneLimits,
+    LaneOrder,
+    QueueOrder,
+    Scheduling,
+)
+from proxy.policy.outcome import Ending
+from proxy.policy.ticket import Effect, Grant, Ticket
+
+SHORT_SLO_S = 1.0
+LONG_SLO_S = 5.0
+TPOT_SLO_S = 0.1
+ALWAYS = 1 << 40
+"""A limit that never bites: in a study only what the policy says may refuse."""
+
+FIRST_OUTPUT_GUESS = 256
+"""Expected output tokens before the first answer ended."""
+OUTPUT_LEARNING_RATE = 0.05
+"""Weight of each ended answer in the expected output; it serves the KV guard and the work estimate only."""
+
+
+class Preset(StrEnum):
+    """The operator's choice of what to do with late requests."""
+
+    STRICT = "strict"
+    """Short lane first; whoever cannot meet the deadline is dropped at once."""
+    GENTLE = "gentle"
+    """The lane that would be late first; late requests step behind, and are dropped at five times the deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneOptions:
+    """What a study sets on lanewise."""
+
+    preset: Preset = Preset.STRICT
+    drop: float | None = None
+    """Multiple of the deadline at which a request is dropped; None: the preset's."""
+    installments: bool = False
+    cap: int | None = None
+    """Sequences per backend; None: the engine profile's."""
+
+
+def lanewise(profile: EngineProfile, options: LaneOptions, backends: int) -> "DispatcherFront":
+    """Build the product as a study runs it: deadline lanes with a prefill budget.
+
+    An engine with a long-prefill threshold gets separate prefill budgets per lane, as docs/algorithm.md says.
+    """
+    strict = options.preset is Preset.STRICT
+    drop = options.drop if options.drop is not None else (1.0 if strict else 5.0)
+    threshold = profile.long_prefill_token_threshold > 0
+    scheduling = Scheduling(
+        lanes=_lanes(SHORT_SLO_S, LONG_SLO_S),
+        lane_order=LaneOrder.SHORT_FIRST if strict else LaneOrder.DEADLINE,
+        budget_mode=BudgetMode.SEPARATE if threshold else BudgetMode.SHARED,
+        prefill_budget_tokens=profile.max_num_batched_tokens,
+        drop_factor=drop,
+        prefill_s_per_token=profile.c,
+        step_s=profile.a,
+        installments=Installments() if options.installments else None,
+    )
+    return DispatcherFront(scheduling, profile, options.cap or profile.concurrency_cap, backends)
+
+
+def bounded_queue(profile: EngineProfile, cap: int, backends: int) -> "DispatcherFront":
+    """Build the plain thing: one queue in order of arrival, `cap` in flight and `cap` waiting per backend.
+
+    Of the waiting places three quarters are for short and one quarter for long requests. No deadline, no prefill
+    budget. The same Dispatcher with those parts switched off: both lanes have the same deadline and a prompt costs
+    nothing, so the lane that would be late first is the one whose head came first.
+    """
+    nothing = 1e-12
+    waiting = cap * backends
+    scheduling = Scheduling(
+        lanes=_lanes(LONG_SLO_S, LONG_SLO_S, waiting * 3 // 4, waiting // 4),
+        lane_order=LaneOrder.DEADLINE,
+        queue_order=QueueOrder.FIFO,
+        prefill_budget_tokens=None,
+        drop_factor=None,
+        prefill_s_per_token=nothing,
+        step_s=profile.a,
+    )
+    return DispatcherFront(scheduling, profile, cap, backends, kv_guard=False)
+
+
+REFERENCE_CAP = 96
+REFERENCE_BUDGET = 8192
+
+
+def reference_front(profile: EngineProfile, backends: int) -> "DispatcherFront":
+    """Build what stands in front of the perfect-knowledge engine: shedding, a wide cap, a wide prefill budget."""
+    scheduling = Scheduling(
+        lanes=_lanes(SHORT_SLO_S, LONG_SLO_S),
+        prefill_budget_tokens=REFERENCE_BUDGET,
+        prefill_s_per_token=profile.c,
+        step_s=profile.a,
+    )
+    return DispatcherFront(scheduling, profile, REFERENCE_CAP, backends)
+
+
+class DispatcherFront:
+    """Drives one Dispatcher: virtual events in, its effects out as orders.
+
+    Args:
+        scheduling: its settings; two lanes with the border at 2,048 tokens.
+        profile: of the engines behind (for the size of the KV cache).
+        cap: sequences per backend.
+        backends: how many.
+        kv_guard: whether the Dispatcher knows the size of the KV cache.
+    """
+
+    def __init__(
+        self, scheduling: Scheduling, profile: EngineProfile, cap: int, backends: int, *, kv_guard: bool = True
+    ) -> None:
+        kv_tokens = profile.kv_tokens if kv_guard else None
+        limits = [BackendLimits(str(number), cap, kv_tokens=kv_tokens) for number in range(backends)]
+        self.dispatcher = Dispatcher(scheduling, limits)
+        self._splits = scheduling.installments is not None
+        self._output = float(FIRST_OUTPUT_GUESS)
+
+    def arrive(self, now: float, index: int, prompt_tokens: int, output_tokens: int) -> Sequence[Order]:
+        """Offer a ticket; how long the answer will be stays unknown."""
+        del output_tokens
+        long = prompt_tokens > BORDER_TOKENS
+        ticket = Ticket(
+            index,
+            lane=int(long),
+            prompt_tokens=prompt_tokens,
+            output_tokens=round(self._output),
+            splittable=long and self._splits,
+        )
+        return _orders(self.dispatcher.offer(now, ticket))
+
+    def first_token(self, now: float, index: int) -> Sequence[Order]:
+        """Give the prefill budget back."""
+        return _orders(self.dispatcher.first_token(now, index))
+
+    def part_ended(self, now: float, index: int, cached_tokens: int) -> Sequence[Order]:
+        """Let the ticket wait for its next part."""
+        return _orders(self.dispatcher.part_ended(now, index, cached_tokens))
+
+    def finished(self, now: float, index: int, output_tokens: int, cached_tokens: int) -> Sequence[Order]:
+        """Let the ticket go; learn how long answers are."""
+        self._output += OUTPUT_LEARNING_RATE * (output_tokens - self._output)
+        return _orders(self.dispatcher.leave(now, index, Ending.MEASURED, output_tokens, cached_tokens))
+
+    def gone(self, now: float, index: int) -> Sequence[Order]:
+        """Let the ticket go."""
+        return _orders(self.dispatcher.leave(now, index, Ending.IGNORED))
+
+    def wake(self, now: float) -> Sequence[Order]:
+        """Deadlines, pauses and budgets that are due."""
+        return _orders(self.dispatcher.wake(now))
+
+    def next_wake(self) -> float | None:
+        """When the next of them is."""
+        return self.dispatcher.next_wake()
+
+
+def _lanes(short_slo_s: float, long_slo_s: float, short: int = ALWAYS, long: int = ALWAYS) -> tuple[LaneLimits, ...]:
+    return (
+        LaneLimits("short", BORDER_TOKENS, short_slo_s, short, ALWAYS, ALWAYS),
+        LaneLimits("long", None, long_slo_s, long, ALWAYS, ALWAYS),
+    )
+
+
+def _orders(effects: Sequence[Effect]) -> Sequence[Order]:
+    return [_order(effect) for effect in effects] if effects else ()
+
+
+def _order(effect: Effect) -> Order:
+    if isinstance(effect, Grant):
+        return Send(effect.ticket.id, int(effect.backend), effect.upto_tokens, effect.final)
+    return Lost(effect.ticket.id, effect.outcome.value, effect.reason.value)
