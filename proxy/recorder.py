@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -39,6 +39,14 @@ class Dropped(StrEnum):
 
     QUEUE_FULL = "queue_full"
     DISK_ERROR = "disk_error"
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the records."""
+
+    written: int = 0
+    dropped: dict[Dropped, int] = field(default_factory=lambda: dict.fromkeys(Dropped, 0))
 
 
 class RecorderError(Exception):
@@ -177,9 +185,7 @@ class Recorder:
         self._put_bytes = 0
         self._taken = 0
         self._taken_bytes = 0
-        self.written = 0
-        """Records on disk."""
-        self.dropped = dict.fromkeys(Dropped, 0)
+        self.counts = Counts()
         self._complained: float | None = None
         self._thread = threading.Thread(target=self._write_all, name="lanewise recorder", daemon=True)
         self._thread.start()
@@ -196,7 +202,7 @@ class Recorder:
         size = sum(map(len, blocks)) + (len(exchange.body) if self._text else 0)
         full = self.waiting >= self._most
         if full or (size and self._put_bytes - self._taken_bytes + size > QUEUE_BYTES):
-            self.dropped[Dropped.QUEUE_FULL] += 1
+            self.counts.dropped[Dropped.QUEUE_FULL] += 1
             return
         record = to_record(
             exchange,
@@ -257,10 +263,10 @@ class Recorder:
         try:
             if lines:
                 self._files.append(b"".join(lines), now, time.time())
-                self.written += len(lines)
+                self.counts.written += len(lines)
             self._files.rotate_if_old(now)
         except OSError as error:
-            self.dropped[Dropped.DISK_ERROR] += len(lines)
+            self.counts.dropped[Dropped.DISK_ERROR] += len(lines)
             self._complain(error, now)
 
     def _end(self) -> None:
@@ -272,7 +278,7 @@ class Recorder:
     def _complain(self, error: OSError, now: float) -> None:
         if self._complained is None or now - self._complained >= _COMPLAIN_EVERY_S:
             self._complained = now
-            lost = self.dropped[Dropped.DISK_ERROR]
+            lost = self.counts.dropped[Dropped.DISK_ERROR]
             _log.error("the trace cannot be written: %s (%d records lost so far)", error.strerror or error, lost)
 
 

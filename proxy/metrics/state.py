@@ -7,7 +7,7 @@ from prometheus_client.metrics_core import Metric
 from proxy.backends import BackendView, State
 from proxy.metrics.series import counter, gauge
 from proxy.policy.snapshot import BackendSnapshot, LaneSnapshot, Snapshot
-from proxy.recorder import Recorder
+from proxy.recorder import Counts
 
 _LANE = ("lane",)
 _BACKEND = ("backend",)
@@ -122,12 +122,12 @@ def backend_families(views: Sequence[BackendView]) -> Iterator[Metric]:
     )
 
 
-def recorder_families(recorder: Recorder) -> Iterator[Metric]:
+def recorder_families(counts: Counts) -> Iterator[Metric]:
     """Yield what became of the trace records."""
-    yield counter("recorder_records", "Trace records written.", (), (((), recorder.written),))
+    yield counter("recorder_records", "Trace records written.", (), (((), counts.written),))
     yield counter(
         "recorder_dropped",
         "Trace records lost, by reason.",
         ("reason",),
-        (((reason.value,), lost) for reason, lost in recorder.dropped.items()),
+        (((reason.value,), lost) for reason, lost in counts.dropped.items()),
     )

@@ -101,14 +101,13 @@ def reference() -> Iterator[tuple[Key, str, str]]:
     """Yield every key with its type and its default as an operator writes them; the default is "" for a section."""
     plain = defaults()
     for key in keys(Settings):
-        if key.path == "backends":
-            yield key, _kind(key), "required"
-        elif "[]" in key.path:
-            yield key, _kind(key), "required" if key.field.is_required() else scalar(key.field.default or None)
-        elif key.is_leaf:
-            yield key, _kind(key), scalar(plain[key.path])
-        else:
+        if not key.is_leaf:
             yield key, "section", ""
+        elif key.field.is_required():
+            yield key, _kind(key), "required"
+        else:
+            default = key.field.default if "[]" in key.path else plain[key.path]
+            yield key, _kind(key), "none" if default in (None, "", (), []) else scalar(default)
 
 
 def scalar(value: Any) -> str:

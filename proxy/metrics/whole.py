@@ -1,0 +1,81 @@
+"""Everything that a scrape shows, and the observer behind it."""
+
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+
+from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import CollectorRegistry
+
+from proxy.backends import Backends
+from proxy.exchange import Exchange
+from proxy.metrics.lag import LoopLag
+from proxy.metrics.requests import RequestMetrics
+from proxy.metrics.series import Histogram, gauge, histogram
+from proxy.metrics.state import backend_families, recorder_families, scheduler_families
+from proxy.policy.snapshot import Snapshot
+from proxy.recorder import Recorder
+from proxy.settings import Settings
+
+
+class Metrics:
+    """Observer of finished exchanges, and the source of a scrape.
+
+    Args:
+        settings: lanes, backends and models: the values of the labels.
+        snapshot: what the Dispatcher holds now.
+        backends: the watched engines.
+        recorder: the trace, or None when it is switched off.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        snapshot: Callable[[], Snapshot],
+        backends: Backends,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self._config = settings.hash
+        self._requests = RequestMetrics(settings)
+        self._snapshot = snapshot
+        self._backends = backends
+        self._recorder = recorder
+        self.lag = LoopLag()
+        # Made without the global registry: they are asked one by one, as all families are.
+        nowhere = CollectorRegistry()
+        self._process = (ProcessCollector(registry=nowhere), PlatformCollector(registry=nowhere))
+        self._garbage = GCCollector(registry=nowhere)
+
+    def observe(self, exchange: Exchange) -> None:
+        """Count one finished request."""
+        self._requests.observe(exchange)
+
+    def families(self) -> Iterator[Metric]:
+        """Yield every family, each computed when it is asked for."""
+        yield from self._requests.families()
+        yield from scheduler_families(self._snapshot())
+        yield from backend_families(self._backends.views())
+        if self._recorder is not None:
+            yield from recorder_families(self._recorder.counts)
+        yield from own_families(lag=self.lag.histogram, config=self._config)
+        for collector in self._process:
+            yield from collector.collect()
+        yield from self._garbage.collect()
+
+
+def own_families(*, lag: Histogram, config: str) -> Iterator[Metric]:
+    """Yield what lanewise says of itself.
+
+    Args:
+        lag: lateness of the event loop.
+        config: hash of the configuration in force.
+    """
+    yield histogram(
+        "event_loop_lag_seconds",
+        "How late a timer of the event loop ran: every stream stood still that long.",
+        (),
+        (((), lag),),
+    )
+    yield gauge("config_info", "Configuration in force, always 1.", ("sha",), (((config,), 1.0),))
+    yield gauge("build_info", "Version that runs, always 1.", ("version",), (((version("lanewise"),), 1.0),))
