@@ -68,11 +68,18 @@ class Driver:
         """Sequences that were submitted and neither finished nor aborted."""
         return len(self._live)
 
+    def check_admission(self, sequences: int) -> None:
+        """Apply the engine's own admission limits to a request of so many sequences.
+
+        Raises:
+            QueueFull: it is over one of them.
+        """
+        self._engine.check_admission(sequences)
+
     def submit(self, now: float, request: EngineRequest, life: Life, listener: Listener) -> None:
         """Give the engine a sequence; `advance` has to be called next.
 
         Raises:
-            QueueFull: the engine's own limit.
             ValueError: it can never run.
         """
         self._engine.submit(now, request)

@@ -153,6 +153,7 @@ class EngineServer:
         """
         now, ids = self._pace.now(), list[RequestId]()
         try:
+            self._driver.check_admission(len(job.prompts) * job.n)
             for place, prompt in enumerate(job.prompts):
                 mark = text.fingerprint(prompt)
                 hashes = text.block_hashes(prompt, self._profile.block_size, job.salt)
