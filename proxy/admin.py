@@ -11,7 +11,7 @@ from proxy.settings import Address
 from proxy.status import Status
 from proxy.statuspage import CONTENT_SECURITY_POLICY, page
 
-_NEVER_STORED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "lanewise"}
 
 
 class Admin:
@@ -63,7 +63,7 @@ class Admin:
 
     async def _serve_metrics(self, request: web.Request) -> web.StreamResponse:
         accept = request.headers.get("Accept", "")
-        answer = web.StreamResponse(headers={"Content-Type": content_type(accept), **_NEVER_STORED})
+        answer = web.StreamResponse(headers={"Content-Type": content_type(accept), **_HEADERS})
         await answer.prepare(request)
         async for text in render(self._metrics.families(), accept):
             await answer.write(text)
@@ -85,7 +85,7 @@ class Admin:
 
     async def _serve_page(self, _request: web.Request) -> web.Response:
         headers = {
-            **_NEVER_STORED,
+            **_HEADERS,
             "Content-Security-Policy": CONTENT_SECURITY_POLICY,
             "Referrer-Policy": "no-referrer",
         }
@@ -94,4 +94,4 @@ class Admin:
 
 def _json(document: object, status: int = HTTPStatus.OK) -> web.Response:
     text = json.dumps(document, ensure_ascii=False, indent=1) + "\n"
-    return web.Response(text=text, status=status, content_type="application/json", headers=_NEVER_STORED)
+    return web.Response(text=text, status=status, content_type="application/json", headers=_HEADERS)

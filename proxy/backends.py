@@ -7,6 +7,7 @@ metrics cannot be read is scheduled as well as before.
 import asyncio
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -336,7 +337,7 @@ class Backends:
         probe_age = None if watched.probed_at is None else now - watched.probed_at
         view = replace(watched.view, scrape_age_s=scrape_age, probe_age_s=probe_age)
         fresh = scrape_age is not None and scrape_age <= STALE_AFTER_PROBES * self._probes.interval
-        return view if fresh else replace(view, waiting=None, running=None, kv_usage=None)
+        return view if fresh and view.state is State.UP else replace(view, waiting=None, running=None, kv_usage=None)
 
 
 async def _read_at_most(content: aiohttp.StreamReader) -> bytes:
@@ -369,5 +370,5 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"cannot connect: {error.strerror or error}"
+        return f"cannot connect: {os.strerror(error.errno) if error.errno else error}"
     return str(error) or type(error).__name__

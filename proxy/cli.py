@@ -114,12 +114,12 @@ def serve(source: Source = _NOTHING) -> int:
     """Start the proxy. SIGTERM or Ctrl-C lets running requests finish, then ends it."""
     _check_import_names()
     loaded = source.load()
-    from proxy import app as application  # noqa: PLC0415
+    from proxy.app import StartError, run  # noqa: PLC0415
 
     _warn(loaded)
     try:
-        return application.run(loaded.settings)
-    except application.StartError as error:
+        return run(loaded.settings)
+    except StartError as error:
         raise CommandError(FAILED, str(error)) from None
 
 

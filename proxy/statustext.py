@@ -1,10 +1,14 @@
 """The status document as tables for a terminal."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+_WIDE = 200
+"""Columns where no terminal limits them."""
 
 
 def write(status: Mapping[str, Any], console: Console | None = None) -> None:
@@ -14,7 +18,7 @@ def write(status: Mapping[str, Any], console: Console | None = None) -> None:
         status: the document.
         console: where to; None: stdout.
     """
-    out = console or Console(highlight=False)
+    out = console or Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
     state = "ready" if status["ready"] else f"not ready: {status['reason']}"
     out.print(f"{state}, version {status['version']}, configuration {status['config']}, up {status['uptime_s']:.0f} s")
     out.print(_lanes(status["lanes"]))
@@ -69,5 +73,5 @@ def _rejections(rejections: Sequence[Mapping[str, Any]]) -> Table:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left")
+        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", overflow="fold")
     return table
