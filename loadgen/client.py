@@ -140,6 +140,7 @@ class Connection(asyncio.Protocol):
         self._status = 0
         self._headers: dict[bytes, bytes] = {}
         self._now = 0
+        self._parts: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember the transport; called by the event loop."""
@@ -150,7 +151,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         assert call.receiver is not None
         self._call, call.connection = call, self
-        self._answered, self._status, self._headers = False, 0, {}
+        self._answered, self._status, self._headers, self._parts = False, 0, {}, []
         self._parser = httptools.HttpResponseParser(self)
         call.receiver.on_sent(perf_counter_ns())
         self._transport.write(call.request)
@@ -175,6 +176,7 @@ class Connection(asyncio.Protocol):
         self._answered = True
         try:
             self._parser.feed_data(data)
+            self._deliver()
         except httptools.HttpParserError as error:
             self._break("protocol", f"the answer is not HTTP as it should be: {error}")
 
@@ -205,16 +207,23 @@ class Connection(asyncio.Protocol):
             self._call.receiver.on_head(self._status, self._headers, self._now)
 
     def on_body(self, data: bytes) -> None:
-        """Pass body bytes on; called by the parser."""
-        call = self._call
-        if call is not None and call.receiver is not None:
-            call.receiver.on_body(data, self._now)
+        """Keep body bytes until the read is parsed; called by the parser."""
+        self._parts.append(data)
+
+    def _deliver(self) -> None:
+        """Pass the body bytes of one read on together: they came at one time."""
+        parts, call = self._parts, self._call
+        if parts:
+            self._parts = []
+            if call is not None and call.receiver is not None:
+                call.receiver.on_body(parts[0] if len(parts) == 1 else b"".join(parts), self._now)
 
     def on_message_complete(self) -> None:
         """End the request and give the connection back; called by the parser."""
         if self._status < 200:
             self._headers = {}
             return
+        self._deliver()
         keep = self._parser.should_keep_alive()
         self._done()
         if keep and not self.closed:
@@ -249,7 +258,8 @@ class Client:
         self._target = target
         self._reuse = reuse
         self._timeout_s = connect_timeout_s
-        self._idle: list[Connection] = []
+        self._idle: dict[Connection, None] = {}
+        """In the order they came back."""
         self._host = target.host
         self._ssl = ssl.create_default_context() if target.scheme == "https" else None
         self.opened = 0
@@ -269,7 +279,7 @@ class Client:
         """Send now: on an idle connection, or on a new one as soon as it is ready."""
         call = Call(self, receiver, request)
         while self._idle:
-            connection = self._idle.pop()
+            connection, _ = self._idle.popitem()
             if not connection.closed:
                 connection.send(call)
                 return call
@@ -299,17 +309,16 @@ class Client:
     def put_back(self, connection: Connection) -> None:
         """Keep a connection whose request has ended, or close it."""
         if self._reuse:
-            self._idle.append(connection)
+            self._idle[connection] = None
         else:
             connection.abort()
 
     def forget(self, connection: Connection) -> None:
         """Drop a connection that closed while idle."""
-        if connection in self._idle:
-            self._idle.remove(connection)
+        self._idle.pop(connection, None)
 
     def close(self) -> None:
         """Close the idle connections."""
-        idle, self._idle = self._idle, []
+        idle, self._idle = self._idle, {}
         for connection in idle:
             connection.abort()

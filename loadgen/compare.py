@@ -317,6 +317,8 @@ def judge(metrics: tuple[Metric, ...], summaries: tuple[Summary, Summary]) -> tu
     better = [metric.name for metric in metrics if metric.effect == "better"]
     if better:
         return Verdict.KEEP, f"Better: {', '.join(better)}."
+    if not any(metric.effect for metric in metrics):
+        return Verdict.KEEP_TUNING, "Too few requests that ended well in both runs to tell a difference from noise."
     return Verdict.KEEP_TUNING, "No difference beyond noise."
 
 

@@ -47,6 +47,7 @@ class EventReader:
         "_least",
         "_tail",
         "cached_tokens",
+        "chunks",
         "completion_tokens",
         "counts",
         "done",
@@ -70,6 +71,8 @@ class EventReader:
         self.kinds: list[str] = []
         self.counts: list[int] = []
         """Completion tokens so far, one per event that carried usage beside its choice."""
+        self.chunks = 0
+        """Token chunks so far."""
         self.first_ns = 0
         """First token chunk; 0: none yet."""
         self.first_content_ns = 0
@@ -84,11 +87,6 @@ class EventReader:
         """Message of an error event inside the stream."""
         self.error_code: str | None = None
 
-    @property
-    def chunks(self) -> int:
-        """Token chunks so far."""
-        return sum(kind in TOKEN_KINDS for kind in self.kinds)
-
     def feed(self, data: bytes, now_ns: int) -> None:
         """Take body bytes that arrived at `now_ns`."""
         if self._tail:
@@ -97,23 +95,30 @@ class EventReader:
             data = data.replace(b"\r\n", b"\n")
         events = data.split(b"\n\n")
         self._tail = events.pop()
+        plain = 0
         for event in events:
-            size = len(event)
             if (
-                size > self._least
+                len(event) > self._least
                 and event.startswith(self._before)
                 and event.endswith(self._after)
                 and event[self._before_length] != _QUOTE
             ):
-                self._token(Kind.CONTENT, now_ns)
+                plain += 1
             elif event:
+                if plain:
+                    self._tokens(plain, Kind.CONTENT, now_ns)
+                    plain = 0
                 self._read(event, now_ns)
+        if plain:
+            self._tokens(plain, Kind.CONTENT, now_ns)
         if len(self._tail) > LONGEST_EVENT:
             self.error, self._tail = f"an event of the stream is longer than {LONGEST_EVENT} bytes", b""
 
-    def _token(self, kind: Kind, now_ns: int) -> None:
-        self.times_ns.append(now_ns)
-        self.kinds.append(kind)
+    def _tokens(self, count: int, kind: Kind, now_ns: int) -> None:
+        """Take token chunks that came in one read, and so at one time."""
+        self.chunks += count
+        self.times_ns.extend([now_ns] * count)
+        self.kinds.extend([kind] * count)
         self.last_ns = now_ns
         if not self.first_ns:
             self.first_ns = now_ns
@@ -150,7 +155,7 @@ class EventReader:
         choice = choices[0]
         kind = kind_of(choice)
         if kind in TOKEN_KINDS:
-            self._token(kind, now_ns)
+            self._tokens(1, kind, now_ns)
         else:
             self.times_ns.append(now_ns)
             self.kinds.append(kind)

@@ -34,7 +34,7 @@ class Timeline:
     def event_deltas(self, times_ns: list[int], origin_ns: int) -> tuple[int, ...]:
         """Return microseconds of the plan from `origin_ns` to the first time and from each to the next."""
         factor = self._speed / 1000
-        offsets = [round((time - origin_ns) * factor) for time in times_ns]
+        offsets = [int((time - origin_ns) * factor + 0.5) for time in times_ns]
         return (offsets[0], *(later - earlier for earlier, later in pairwise(offsets))) if offsets else ()
 
 

@@ -191,7 +191,7 @@ class _Run:
             complete=self._stops == 0 and sum(self._outcomes.values()) == len(self._job.plan),
             interrupted="stopped by a signal" if self._stops else None,
             ended_at=_wall_clock(),
-            outcomes=dict(self._outcomes),
+            outcomes={outcome.value: self._outcomes[outcome] for outcome in LoadOutcome},
             sent=self._sender.sent,
             most_in_flight=self._sender.most_in_flight,
             connections=self._client.opened,

@@ -45,9 +45,10 @@ def print_summary(summary: Summary, out: Console) -> None:
     """Print one run: latencies by lane, outcomes, rates, and every warning."""
     table = Table(title=f"{summary.label}  (plan {summary.plan_hash})", title_justify="left")
     table.add_column("")
-    for name in summary.lanes:
-        table.add_column(name, justify="right")
-    for label, cells in _rows(list(summary.lanes.values())):
+    lanes = [lane for lane in summary.lanes.values() if lane.sent or lane.lane == "all"]
+    for lane in lanes:
+        table.add_column(lane.lane, justify="right")
+    for label, cells in _rows(lanes):
         table.add_row(label, *cells)
     out.print(table)
     out.print(

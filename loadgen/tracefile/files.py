@@ -4,7 +4,7 @@ import gzip
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import orjson
 
@@ -126,10 +126,10 @@ def detect(path: Path, line: str) -> str:
     """
     if line == azure.HEADER:
         return "azure"
-    keys = _keys(line)
-    if keys >= mooncake.KEYS:
+    document = _document(line)
+    if document.keys() >= mooncake.KEYS:
         return "mooncake"
-    if keys >= {"arrived_s", "endpoint"}:
+    if str(document.get("schema", "")).startswith("lanewise.trace/"):
         return "lanewise"
     raise UsageError(
         f"{path}:1: the first line is of no known trace format: azure starts with {azure.HEADER}, mooncake with a JSON "
@@ -137,12 +137,12 @@ def detect(path: Path, line: str) -> str:
     )
 
 
-def _keys(line: str) -> frozenset[str]:
+def _document(line: str) -> dict[str, Any]:
     try:
         document = orjson.loads(line)
     except ValueError:
-        return frozenset()
-    return frozenset(document) if isinstance(document, dict) else frozenset()
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _first_line(path: Path) -> str:
