@@ -136,9 +136,9 @@ def _splittable(endpoint: Endpoint, document: Document, prompt: Prompt) -> bool:
         return False
     if document.get("tool_choice") == "none" and document.get("tools"):  # some engines then leave the tools out
         return False
-    source = document.get("messages" if endpoint is Endpoint.CHAT else "prompt")
-    return bool(source) and isinstance(source, str | list) and not _is_batch(source)
-
-
-def _is_batch(source: str | list[object]) -> bool:
-    return isinstance(source, list) and isinstance(source[0], list)
+    if endpoint is Endpoint.CHAT:
+        messages = document.get("messages")
+        return isinstance(messages, list) and bool(messages) and not isinstance(messages[0], list)
+    given = document.get("prompt")
+    one_of_several = isinstance(given, list) and bool(given) and isinstance(given[0], str | list)
+    return bool(given) and isinstance(given, str | list) and not one_of_several

@@ -1,6 +1,7 @@
 """Error bodies and stream error events of each dialect: those we send, and those engines send."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -112,7 +113,7 @@ def retry_headers(status: int, retry_after_s: float | None, spread: float) -> tu
         return (("x-should-retry", "false"),)
     if status not in {429, 503}:
         return ()
-    wanted = 1.0 if retry_after_s is None or retry_after_s != retry_after_s else retry_after_s  # noqa: PLR0124
+    wanted = 1.0 if retry_after_s is None or math.isnan(retry_after_s) else retry_after_s
     wait_s = min(15.0, max(0.25, wanted) * (0.75 + 0.5 * spread))
     whole_s = min(15, max(1, -int(-wait_s // 1)))
     return (("Retry-After", str(whole_s)), ("retry-after-ms", str(int(wait_s * 1000))))

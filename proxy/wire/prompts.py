@@ -222,9 +222,10 @@ def _pooling(prompt: Prompt, document: Document) -> None:
     if "messages" in document:
         _chat(prompt, document)
         return
-    pair = next(((one, two) for one, two in _PAIRS if one in document or two in document), None)
-    if pair is not None:
-        _pairs(prompt, document.get(pair[0]), document.get(pair[1]))
+    one = next((key for key in _QUERIES if key in document), None)
+    two = next((key for key in _DOCUMENTS if key in document), None)
+    if one is not None or two is not None:
+        _pairs(prompt, document.get(one or ""), document.get(two or ""))
         return
     for key in ("input", "inputs", "texts", "prompt"):
         if key in document:
@@ -235,8 +236,8 @@ def _pooling(prompt: Prompt, document: Document) -> None:
         prompt.see(image)
 
 
-_PAIRS: Final = (("text_1", "text_2"), ("data_1", "data_2"), ("queries", "documents"), ("query", "documents"),
-                 ("queries", "items"))  # fmt: skip
+_QUERIES: Final = ("text_1", "data_1", "queries", "query")
+_DOCUMENTS: Final = ("text_2", "data_2", "documents", "items")
 
 
 def _pairs(prompt: Prompt, one: object, two: object) -> None:

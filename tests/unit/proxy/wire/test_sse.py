@@ -1,6 +1,7 @@
 """The stream scanner and the usage remover, over hand-written and recorded streams, cut anywhere."""
 
 import json
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -111,9 +112,10 @@ def test_a_stream_in_one_byte_segments_is_understood_the_same(name: str) -> None
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_stream_cut_once_at_any_place_is_understood_the_same(name: str) -> None:
+def test_a_stream_cut_once_is_understood_the_same(name: str) -> None:
     data = golden(name)
-    for place in range(len(data)):
+    near_line_ends = {end.start() + by for end in re.finditer(rb"[\r\n]+", data) for by in range(-3, 5)}
+    for place in near_line_ends | set(range(0, len(data), 6)):
         assert scan(endpoint_of(name), [data[:place], data[place:]]) == EXPECTED[name], place
 
 
@@ -359,7 +361,7 @@ def test_streams_recorded_from_a_real_engine_are_understood_wherever_they_are_cu
         assert whole.usage == last_usage(data), name
         assert whole.unparsed == 0, name
         assert scan(endpoint, [data[i : i + 1] for i in range(len(data))]) == whole, name
-        for place in range(0, len(data), 7):
+        for place in range(0, len(data), 23):
             assert scan(endpoint, [data[:place], data[place:]]) == whole, (name, place)
         expected = b"".join(event + b"\n\n" for event in data.split(b"\n\n")[:-1] if b'"choices":[]' not in event)
         assert sift([data[i : i + 11] for i in range(0, len(data), 11)]) == expected, name
