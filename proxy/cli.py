@@ -149,7 +149,7 @@ def validate(
     settings = loaded.settings
     settings.to_scheduling()
     settings.to_backend_limits()
-    remarks = [f"{path}: {text}" for path, text in warnings(settings)]
+    remarks = [f"{found.key}: {found.text}" for found in warnings(settings)]
     unexplained = [f"{path}: differs from its default and no `why` says so" for path in missing_whys(loaded)]
     problems = [*remarks, *unexplained] if strict else []
     if json_output:
@@ -323,8 +323,8 @@ def _ask(address: "Address", path: str) -> tuple[int, str]:
 def _warn(loaded: "Loaded") -> None:
     from proxy.settings import warnings  # noqa: PLC0415
 
-    for path, text in warnings(loaded.settings):
-        _say(f"warning: {path}: {text}")
+    for found in warnings(loaded.settings):
+        _say(f"warning: {found.key}: {found.text}")
 
 
 def _print_json(document: Any) -> None:

@@ -2,20 +2,31 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from proxy.settings.sections import Lane
+from proxy.settings.tree import leaves
 from proxy.settings.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from proxy.settings.model import Settings
 
-Problem = tuple[str, str]
-"""Key path in dots, and what is wrong there."""
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that does not fit together."""
+
+    key: str
+    """Path in dots."""
+    text: str
+    other: str = ""
+    """The key on the other side, which may be the one that was written."""
 
 
 def problems(settings: "Settings") -> tuple[Problem, ...]:
-    """Return what cannot work, as (key, sentence)."""
+    """Return what cannot work."""
     return (
         *_backends(settings),
         *_listeners(settings),
@@ -23,44 +34,48 @@ def problems(settings: "Settings") -> tuple[Problem, ...]:
         *_lane(settings, "long", settings.lanes.long),
         *_short_fits(settings),
         *_recorder(settings),
+        *_whys(settings),
     )
 
 
 def warnings(settings: "Settings") -> tuple[Problem, ...]:
-    """Return what works but is probably not meant, as (key, sentence)."""
+    """Return what works but is probably not meant."""
     return (*_open_admin(settings), *_patience(settings), *_keep_alive(settings), *_text(settings))
 
 
 def _backends(settings: "Settings") -> Iterator[Problem]:
     if not settings.backends:
-        yield "backends", "at least one engine is needed, for example http://127.0.0.1:8000"
+        yield Problem("backends", "at least one engine is needed, for example http://127.0.0.1:8000")
     for key, values in (
         ("name", [backend.label for backend in settings.backends]),
         ("url", [backend.url for backend in settings.backends]),
     ):
         for value, times in Counter(values).items():
             if times > 1:
-                yield "backends", f'{times} backends have the {key} "{value}"; each needs its own'
+                yield Problem("backends", f'{times} backends have the {key} "{value}"; each needs its own')
 
 
 def _listeners(settings: "Settings") -> Iterator[Problem]:
     if settings.listen.port and settings.listen.port == settings.admin.port:
-        yield "admin", f"port {settings.admin.port} is also the port of listen; the two need different ports"
+        text = f"port {settings.admin.port} is also the port of listen; the two need different ports"
+        yield Problem("admin", text, other="listen")
 
 
 def _lane(settings: "Settings", name: str, lane: Lane) -> Iterator[Problem]:
     if lane.first_byte_timeout < lane.ttft_slo:
-        yield (
+        yield Problem(
             f"lanes.{name}.first_byte_timeout",
             f"{format_duration(lane.first_byte_timeout)} is below ttft_slo ({format_duration(lane.ttft_slo)})",
+            other=f"lanes.{name}.ttft_slo",
         )
     if lane.queue.bytes < settings.limits.body:
-        yield (
+        yield Problem(
             f"lanes.{name}.queue.bytes",
             f"{format_size(lane.queue.bytes)} is below limits.body ({format_size(settings.limits.body)})",
+            other="limits.body",
         )
     if lane.output.default and lane.output.ceiling and lane.output.default > lane.output.ceiling:
-        yield (
+        yield Problem(
             f"lanes.{name}.output.default",
             f"{lane.output.default} is above output.ceiling ({lane.output.ceiling})",
         )
@@ -69,34 +84,48 @@ def _lane(settings: "Settings", name: str, lane: Lane) -> Iterator[Problem]:
 def _short_fits(settings: "Settings") -> Iterator[Problem]:
     short, longest = settings.lanes.short, settings.limits.prompt_tokens
     if short.queue.tokens < short.max_prompt_tokens:
-        yield (
+        yield Problem(
             "lanes.short.queue.tokens",
             f"{short.queue.tokens} is below max_prompt_tokens ({short.max_prompt_tokens})",
+            other="lanes.short.max_prompt_tokens",
         )
     if longest is not None and longest <= short.max_prompt_tokens:
-        yield (
+        yield Problem(
             "limits.prompt_tokens",
             f"{longest} is not above lanes.short.max_prompt_tokens ({short.max_prompt_tokens})",
+            other="lanes.short.max_prompt_tokens",
         )
     if longest is not None and settings.lanes.long.queue.tokens < longest:
-        yield (
+        yield Problem(
             "lanes.long.queue.tokens",
             f"{settings.lanes.long.queue.tokens} is below limits.prompt_tokens ({longest})",
+            other="limits.prompt_tokens",
         )
 
 
 def _recorder(settings: "Settings") -> Iterator[Problem]:
     recorder = settings.recorder
     if recorder.keep_size < recorder.rotate_size:
-        yield (
+        yield Problem(
             "recorder.keep_size",
             f"{format_size(recorder.keep_size)} is below rotate_size ({format_size(recorder.rotate_size)})",
+            other="recorder.rotate_size",
         )
+
+
+def _whys(settings: "Settings") -> Iterator[Problem]:
+    known = leaves(type(settings))
+    for key in settings.why:
+        if key not in known:
+            close = get_close_matches(key, known, n=1, cutoff=0.6)
+            yield Problem("why", f'"{key}" is no key' + (f'; did you mean "{close[0]}"?' if close else ""))
 
 
 def _open_admin(settings: "Settings") -> Iterator[Problem]:
     if not settings.admin.is_loopback:
-        yield "admin", f"{settings.admin} can be reached from the network, and the admin listener has no password"
+        yield Problem(
+            "admin", f"{settings.admin} can be reached from the network, and the admin listener has no password"
+        )
 
 
 def _patience(settings: "Settings") -> Iterator[Problem]:
@@ -104,18 +133,20 @@ def _patience(settings: "Settings") -> Iterator[Problem]:
     for name, lane, patience in (("short", settings.lanes.short, 30.0), ("long", settings.lanes.long, 60.0)):
         if factor is not None and (wait := factor * lane.ttft_slo) > patience:
             limit, clients = format_duration(wait), format_duration(patience)
-            yield (
+            yield Problem(
                 "scheduling.drop_factor",
                 f"{factor:g} x lanes.{name}.ttft_slo is {limit}; most clients give up after {clients}",
+                other=f"lanes.{name}.ttft_slo",
             )
 
 
 def _keep_alive(settings: "Settings") -> Iterator[Problem]:
     kept = settings.timeouts.idle_connection
     if kept >= 5:
-        yield "timeouts.idle_connection", f"{format_duration(kept)} is not below 5s, when vLLM closes idle connections"
+        text = f"{format_duration(kept)} is not below 5s, when vLLM closes idle connections"
+        yield Problem("timeouts.idle_connection", text)
 
 
 def _text(settings: "Settings") -> Iterator[Problem]:
     if settings.recorder.enabled and settings.recorder.text:
-        yield "recorder.text", "request bodies are written to the trace in plain text"
+        yield Problem("recorder.text", "request bodies are written to the trace in plain text")

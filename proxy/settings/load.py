@@ -110,11 +110,12 @@ class _Given:
             self.add(path, value, _variable(path))
 
     def place(self, path: KeyPath) -> str:
-        """Return where a key, or the nearest key around it, was written; the file when nowhere."""
+        """Return where a key, or the nearest key around it or below it, was written; the file when nowhere."""
         for length in range(len(path), 0, -1):
             if path[:length] in self._places:
                 return self._places[path[:length]]
-        return self._document.name
+        below = (place for known, place in self._places.items() if path and known[: len(path)] == path)
+        return next(below, self._document.name)
 
     def origins(self, settings: Settings) -> dict[str, str]:
         """Return the source of every leaf."""

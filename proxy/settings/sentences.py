@@ -1,12 +1,14 @@
 """Validation errors as sentences for people: where, which key, which value, what is allowed."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from pydantic import SecretStr, ValidationError
 
+from proxy.settings.checks import Problem
 from proxy.settings.model import Settings
 from proxy.settings.tree import dotted, keys, section_at
 from proxy.settings.yamlfile import KeyPath
@@ -14,6 +16,7 @@ from proxy.settings.yamlfile import KeyPath
 Place = Callable[[KeyPath], str]
 """Where a key was written: `file:line`, a variable, a flag; "" when nowhere."""
 
+_CREDENTIALS = re.compile(r"//[^@/]*@")
 _BOUNDS = {
     "greater_than": "must be greater than {gt}",
     "greater_than_equal": "must be at least {ge}",
@@ -58,15 +61,21 @@ def unknown_key(path: KeyPath, place: str) -> str:
 def _sentences(error: Mapping[str, Any], place: Place) -> Iterator[str]:
     path: KeyPath = tuple(error["loc"])
     if error["type"] == "across":
-        for key, problem in error["ctx"]["problems"]:
-            parts = tuple(key.split("."))
-            yield f"{_at(place(parts))}{key}: {problem}"
+        for problem in error["ctx"]["problems"]:
+            yield f"{_at(_where(problem, place))}{problem.key}: {problem.text}"
     elif error["type"] == "extra_forbidden":
         yield unknown_key(path, place(path))
     elif error["type"] == "missing":
         yield f"{_at(place(path[:-1]))}{_missing(path)}"
     else:
         yield f"{_at(place(path))}{_key(path)} is {_shown(path, error['input'])}: {_problem(path, error)}"
+
+
+def _where(problem: Problem, place: Place) -> str:
+    """Return where the key of a problem was written, or else the key on its other side."""
+    nowhere = place(())
+    written = place(tuple(problem.key.split(".")))
+    return place(tuple(problem.other.split("."))) if written == nowhere and problem.other else written
 
 
 def _missing(path: KeyPath) -> str:
@@ -109,6 +118,7 @@ def _shown(path: KeyPath, value: Any) -> str:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
         text = str(value)
+    text = _CREDENTIALS.sub("//(hidden)@", text)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

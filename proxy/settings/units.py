@@ -162,7 +162,7 @@ class Address:
             raise ValueError(f"not an address: {hint}")  # noqa: TRY004 - pydantic reports ValueError, not TypeError
         host, _, port = value.strip().rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
-        if (":" in host and not bracketed) or not port.isdecimal() or not host.strip("[] "):
+        if (":" in host and not bracketed) or not (port.isascii() and port.isdecimal()) or not host.strip("[] "):
             raise ValueError(f"not an address: {hint}")
         if int(port) > 65535:
             raise ValueError(f"port {port} does not exist: the highest is 65535")

@@ -8,6 +8,7 @@ import yaml
 
 KeyPath = tuple[str | int, ...]
 
+_PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str", "int", "float", "bool", "null")}
 _MOST_VALUES = 10_000
 """A configuration has a few hundred values; aliases that unfold into more are a mistake or worse."""
 
@@ -68,7 +69,9 @@ def parse(text: str, name: str) -> Document:
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark is not None else ""
         raise ConfigurationError((f"{name}{line}: not valid YAML: {error.problem}",)) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except RecursionError:
+        raise ConfigurationError((f"{name}: nested too deeply (an alias that contains itself?)",)) from None
+    except (yaml.YAMLError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigurationError((f"{name}: not valid YAML: {reason}",)) from None
     if walk.problems:
@@ -97,14 +100,14 @@ class _Walk:
         self._seen += 1
         if self._seen > _MOST_VALUES:
             raise ValueError(f"more than {_MOST_VALUES} values (an alias that contains itself?)")
+        if node.tag not in _PLAIN:
+            self._report(node, f"the tag {node.tag} has no meaning here")
+            return None
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
             return [self._item(item, (*path, index)) for index, item in enumerate(node.value)]
-        if node.tag.startswith("tag:yaml.org,2002:") and node.tag != "tag:yaml.org,2002:binary":
-            return self._loader.construct_object(node)
-        self._report(node, f"the tag {node.tag} has no meaning here")
-        return None
+        return self._loader.construct_object(node)
 
     def _item(self, node: yaml.Node, path: KeyPath) -> Any:
         self.document.lines[path] = node.start_mark.line + 1

@@ -1,0 +1,81 @@
+"""Settings become what the scheduling core reads; their hash follows every value but the secrets."""
+
+import pytest
+
+from proxy.policy.classify import CapAction
+from proxy.policy.limits import BudgetMode, LaneOrder
+from proxy.settings import LANES, Settings
+
+
+def settings(**more):
+    return Settings.model_validate({"backends": ["http://a:8000"], **more})
+
+
+def test_the_scheduling_core_gets_seconds_tokens_and_bytes():
+    scheduling = settings(
+        lanes={"short": {"max_prompt_tokens": "1k", "ttft_slo": "750ms", "queue": {"requests": 7}}},
+        scheduling={"drop_factor": "never", "prefill_budget_tokens": "unlimited", "budget_mode": "separate"},
+    ).to_scheduling()
+    short, long = scheduling.lanes
+    assert (short.max_prompt_tokens, short.ttft_slo_s, short.queue_requests) == (1000, 0.75, 7)
+    assert (long.max_prompt_tokens, long.ttft_slo_s) == (None, 5.0)
+    assert (scheduling.drop_factor, scheduling.prefill_budget_tokens) == (None, None)
+    assert scheduling.budget_mode is BudgetMode.SEPARATE
+
+
+def test_a_key_of_a_queue_leaves_its_other_limits_as_they_are():
+    queue = settings(lanes={"long": {"queue": {"requests": 3}}}).lanes.long.queue
+    default = settings().lanes.long.queue
+    assert (queue.requests, queue.tokens, queue.bytes) == (3, default.tokens, default.bytes)
+
+
+@pytest.mark.parametrize(("preset", "order", "drop"), [("strict", "short_first", 1.0), ("gentle", "deadline", 5.0)])
+def test_a_preset_sets_lane_order_and_drop_factor(preset, order, drop):
+    scheduling = settings(scheduling={"preset": preset}).to_scheduling()
+    assert (scheduling.lane_order, scheduling.drop_factor) == (LaneOrder(order), drop)
+
+
+def test_backends_take_the_common_concurrency_unless_they_name_their_own():
+    limits = settings(
+        backends=["http://a:1", {"url": "http://b:2", "concurrency": 4, "models": ["m"], "name": "b"}],
+        scheduling={"concurrency": 9},
+    ).to_backend_limits()
+    assert [(of.name, of.concurrency, of.models) for of in limits] == [("a:1", 9, None), ("b", 4, frozenset({"m"}))]
+
+
+def test_lane_policies_carry_the_output_rules_and_the_longest_prompt():
+    policies = settings(
+        lanes={"long": {"output": {"ceiling": "4k", "action": "reject"}}}, limits={"prompt_tokens": "100k"}
+    ).to_lane_policies()
+    assert [of.name for of in policies] == list(LANES)
+    assert [of.max_prompt_tokens for of in policies] == [2048, 100_000]
+    assert (policies[1].output.ceiling, policies[1].output.action) == (4000, CapAction.REJECT)
+
+
+def test_the_hash_follows_values_and_not_the_way_they_are_written():
+    one = settings(timeouts={"drain": "60s"})
+    assert one.hash == settings(timeouts={"drain": "1m"}).hash
+    assert one.hash != settings(timeouts={"drain": "61s"}).hash
+    assert len(one.hash) == 12
+
+
+def test_neither_secrets_nor_reasons_change_the_hash():
+    plain = settings().hash
+    assert settings(recorder={"salt": "s"}, probes={"api_key": "k"}, why={"listen": "because"}).hash == plain
+
+
+def test_secrets_are_not_printed():
+    shown = settings(recorder={"salt": "grain"}, probes={"api_key": "token"})
+    assert "grain" not in repr(shown) + shown.model_dump_json()
+    assert "token" not in repr(shown.probes)
+
+
+def test_settings_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        settings().mode = "observe"
+
+
+def test_only_configured_models_get_labels():
+    named = settings(backends=[{"url": "http://a:1", "models": ["m1", "m2"]}, {"url": "http://b:1", "models": ["m2"]}])
+    assert named.model_labels == ("m1", "m2")
+    assert settings().model_labels == ()

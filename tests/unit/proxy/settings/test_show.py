@@ -1,0 +1,94 @@
+"""What `config show` prints can be loaded again and gives the same settings."""
+
+import json
+
+import pytest
+import yaml
+
+from proxy.settings import Flag, load, show
+from proxy.settings.model import Settings
+from proxy.settings.tree import leaves
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A loaded file that differs from the defaults in several ways."""
+    path = tmp_path / "lanewise.yaml"
+    path.write_text(
+        "backends:\n- http://a:8000\n- {url: 'http://b:8000', name: b, weight: 2}\n"
+        "lanes: {short: {ttft_slo: 750ms}}\n"
+        "scheduling: {preset: gentle, drop_factor: 3}\n"
+        "recorder: {salt: grain}\n"
+        "why: {lanes.short.ttft_slo: 'voice: needs it'}\n"
+    )
+    return load(path)
+
+
+def again(text, tmp_path):
+    path = tmp_path / "again.yaml"
+    path.write_text(text)
+    return load(path).settings
+
+
+def test_the_minimal_form_holds_only_what_differs(written):
+    shown = yaml.safe_load(show.minimal(written))
+    assert shown == {
+        "backends": ["http://a:8000", {"url": "http://b:8000", "name": "b", "weight": 2.0}],
+        "lanes": {"short": {"ttft_slo": "750ms"}},
+        "scheduling": {"preset": "gentle", "drop_factor": 3.0},
+        "recorder": None,
+        "why": {"lanes.short.ttft_slo": "voice: needs it"},
+    }
+
+
+def test_the_minimal_form_gives_each_why_beside_its_key(written):
+    assert "ttft_slo: 750ms  # why: voice: needs it" in show.minimal(written)
+
+
+@pytest.mark.parametrize("form", [show.minimal, show.resolved])
+def test_a_printed_configuration_loads_to_the_same_settings(written, tmp_path, form):
+    assert again(form(written), tmp_path).hash == written.settings.hash
+
+
+def test_secrets_are_said_to_be_set_and_not_shown(written):
+    for text in (show.minimal(written), show.resolved(written), json.dumps(show.as_document(written, resolved=True))):
+        assert "grain" not in text
+    assert "# salt is set, and hidden" in show.minimal(written)
+
+
+def test_the_resolved_form_names_the_source_of_every_value(written):
+    text = show.resolved(written)
+    assert "lane_order: deadline  # preset gentle" in text
+    assert "queue_order: shortest_first  # default" in text
+    assert f"drop_factor: 3.0  # {written.file}:5" in text
+
+
+def test_the_json_form_holds_every_leaf_with_its_source(written):
+    document = show.as_document(written, resolved=True)
+    assert set(document["settings"]) == set(leaves(Settings)) - {"why"}
+    assert document["settings"]["lanes.short.ttft_slo"] == {
+        "value": "750ms",
+        "source": f"{written.file}:4",
+        "why": "voice: needs it",
+    }
+
+
+def test_keys_without_a_why_are_found(written):
+    assert show.missing_whys(written) == ("scheduling.preset", "scheduling.drop_factor")
+
+
+def test_the_full_file_is_the_defaults(tmp_path):
+    full = again(show.full_file(), tmp_path)
+    plain = load(flags=[Flag("--backend", ("backends",), [show.EXAMPLE_BACKEND])]).settings
+    assert full.hash == plain.hash
+
+
+def test_every_key_has_a_description():
+    assert [key.path for key, _, _ in show.reference() if not key.field.description and key.is_leaf] == []
+
+
+def test_the_schema_knows_every_section_and_takes_backends_as_text():
+    document = show.schema()
+    assert set(document["properties"]) == set(Settings.model_fields)
+    assert document["properties"]["backends"]["items"]["anyOf"][0] == {"type": "string", "format": "uri"}
+    assert json.loads(json.dumps(document)) == document
