@@ -82,7 +82,7 @@ class Backend:
         """Return whether tickets for `model` may come here."""
         return model is None or self.limits.models is None or model in self.limits.models
 
-    def blocked(self, job: Job, prefill: int, kv: int, now: float) -> Blocked | None:
+    def blocked(self, job: Job, prefill: int, kv: int, slots: int, now: float) -> Blocked | None:
         """Return what stands against sending `job` here now, or None.
 
         An idle backend takes any one request, however large: each bound yields to it.
@@ -91,7 +91,7 @@ class Backend:
             return Blocked.NONE_UP
         lane = job.queue.lane
         if self.in_flight:
-            if self.in_flight + job.ticket.sequences > self.cap:
+            if self.in_flight + slots > self.cap:
                 return Blocked.CAP
             if self.kv_limit is not None and self.kv + kv > self.kv_limit:
                 return Blocked.KV
@@ -112,16 +112,16 @@ class Backend:
         out = self.prefill[lane.index]
         return out == 0 or (not lane.exclusive and out + tokens <= lane.budget)
 
-    def hold(self, job: Job, prefill: int, kv: int, output: int) -> None:
+    def hold(self, job: Job, prefill: int, kv: int, slots: int, output: int) -> None:
         """Charge one grant."""
         job.backend = self
         job.ahead = self.prefill_total
-        job.held_prefill, job.held_kv, job.held_output = prefill, kv, output
+        job.held_prefill, job.held_kv, job.held_slots, job.held_output = prefill, kv, slots, output
         self.prefill[job.ticket.lane] += prefill
         self.prefill_total += prefill
         self.kv += kv
         self.output += output
-        self.in_flight += job.ticket.sequences
+        self.in_flight += slots
         self.requests += 1
         self.grants += 1
 
@@ -136,9 +136,9 @@ class Backend:
         self.release_prefill(job)
         self.kv -= job.held_kv
         self.output -= job.held_output
-        self.in_flight -= job.ticket.sequences
+        self.in_flight -= job.held_slots
         self.requests -= 1
-        job.held_kv = job.held_output = job.refund = 0
+        job.held_kv = job.held_slots = job.held_output = job.refund = 0
         job.backend = None
 
     def forget_started(self, job: Job) -> None:

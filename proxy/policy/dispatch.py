@@ -130,6 +130,7 @@ class Dispatcher:
             return []
         backend, feed = _part_of(job, "part_failed")
         feed.whole = True
+        feed.part += 1
         return self._between_parts(job, backend, now)
 
     def give_back(self, now: float, ticket_id: int) -> list[Effect]:
@@ -367,7 +368,7 @@ class Dispatcher:
         return effects
 
     def _grant(self, job: Job, place: Place, now: float) -> Grant:
-        backend, prefill, kv = place
+        backend, prefill, kv, slots = place
         ticket, feed = job.ticket, job.feed
         done, part = (0, 0) if feed is None else (feed.done, feed.part)
         final = done + prefill == ticket.prompt_tokens
@@ -376,7 +377,7 @@ class Dispatcher:
                 job.queue.lane.granted_late += 1
             else:
                 job.queue.lane.granted_on_time += 1
-        backend.hold(job, prefill, kv, ticket.output_tokens if final else 0)
+        backend.hold(job, prefill, kv, slots, ticket.output_tokens if final else 0)
         job.granted_at = now
         job.returned = False
         job.stage = Stage.PREFILL if final else Stage.PART

@@ -48,6 +48,7 @@ class Job:
         "held_kv",
         "held_output",
         "held_prefill",
+        "held_slots",
         "key",
         "overdue_at",
         "place",
@@ -80,6 +81,7 @@ class Job:
         """Number of the timer that gives its prefill budget back; one with another number is stale. 0: none."""
         self.held_prefill = 0
         self.held_kv = 0
+        self.held_slots = 0
         self.held_output = 0
         self.feed: Feed | None = None
         self.given_back = False

@@ -33,7 +33,8 @@ SHORT_CHUNKS = 4
 INSTALLMENT_BUDGET = 2048
 """With installments the prefill budget is at most this: it makes the engine's chunk size irrelevant."""
 OVERDUE_FACTOR = 10.0
-"""A ticket without a deadline goes first once it has waited this multiple of its lane's SLO."""
+"""A ticket without a deadline (or with none left, once started) goes first this multiple of its lane's SLO after its
+arrival."""
 HEAD_KEY = -math.inf
 
 _DRAIN_SPAN_S = 15.0
@@ -216,7 +217,7 @@ class LaneQueue:
         rest = job.ticket.prompt_tokens - feed.done
         job.key = job.arrived + lane.ageing * (rest * lane.c0 + job.ticket.output_tokens * lane.w)
         job.stage, job.queue, job.demoted = Stage.PARKED, self, False
-        job.overdue_at = now + lane.overdue_after
+        job.overdue_at = job.arrived + lane.overdue_after
         self._count(job, 1, now)
         self._enter(self._parked, job)
 

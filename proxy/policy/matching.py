@@ -23,6 +23,8 @@ class Place(NamedTuple):
     """Prompt tokens to compute."""
     kv: int
     """KV tokens to expect at its end."""
+    slots: int
+    """Sequences; a part is one, whatever its request asks for."""
 
 
 class Matcher:
@@ -65,11 +67,11 @@ class Matcher:
         for backend in self.candidates(job):
             if backend is held:
                 continue
-            prefill, kv = self.demand(job, backend, now)
-            if backend.blocked(job, prefill, kv, now) is None:
+            prefill, kv, slots = self.demand(job, backend, now)
+            if backend.blocked(job, prefill, kv, slots, now) is None:
                 cost = backend.cost(prefill, self.c0, self.w)
                 if cost < least:
-                    best, least = Place(backend, prefill, kv), cost
+                    best, least = Place(backend, prefill, kv, slots), cost
         return best
 
     def candidates(self, job: Job) -> Sequence[Backend]:
@@ -81,17 +83,17 @@ class Matcher:
             return [other for other in pool if other is not job.avoid]
         return pool
 
-    def demand(self, job: Job, backend: Backend, now: float) -> tuple[int, int]:
-        """Return the prefill tokens and the KV tokens of the next request of `job` on `backend`."""
+    def demand(self, job: Job, backend: Backend, now: float) -> tuple[int, int, int]:
+        """Return prefill tokens, KV tokens and slots of the next request of `job` on `backend`."""
         ticket, feed = job.ticket, job.feed
         whole = ticket.prompt_tokens + ticket.output_tokens
         if feed is None:
-            return ticket.prompt_tokens, whole
+            return ticket.prompt_tokens, whole, ticket.sequences
         rest = ticket.prompt_tokens - feed.done
         if self.installments is None or not backend.cache.splits(now):
-            return rest, whole
+            return rest, whole, ticket.sequences
         tokens = next_tokens(ticket.prompt_tokens, feed, backend.cache.granularity, self.installments)
-        return tokens, whole if tokens == rest else feed.done + tokens
+        return (rest, whole, ticket.sequences) if tokens == rest else (tokens, feed.done + tokens, 1)
 
     def next_to_free(self, job: Job) -> Backend | None:
         """Return the backend whose next free room is kept for `job`, which has waited far too long."""

@@ -294,7 +294,8 @@ def test_a_part_that_failed_sends_the_rest_whole(fed):
     d = fed()
     i = long(d)
     d.part_failed(i)
-    assert shape(d) == [(1, 1024, 0, False), (1, 5000, 0, True)]
+    assert shape(d) == [(1, 1024, 0, False), (1, 5000, 1, True)]
+    assert d.lane(1).granted_on_time == 1
     d.first_token(i)
     d.leave(i)
     assert d.backend().started is None
