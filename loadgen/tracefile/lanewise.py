@@ -36,7 +36,7 @@ class Parser:
         blocks = tuple(map(_id64, record.hash_ids)) if record.block_tokens else ()
         return Row(
             number,
-            round(record.arrived_s * 1e9),
+            round(record.arrived_s * 1e6) * 1000,  # records hold microseconds
             prompt,
             self._output(record),
             blocks,
