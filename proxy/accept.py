@@ -30,13 +30,14 @@ def check_head(request: web.BaseRequest) -> paths.Route:
     headers = request.headers
     if request.version not in _VERSIONS:
         raise bad_request("only HTTP/1.1 and HTTP/1.0 are spoken here", status=505, close=True)
-    if request.message.upgrade or request.method in {"CONNECT", "TRACE"}:
+    websocket = headers.get("Upgrade", "").strip().lower() == "websocket"
+    if websocket or request.method in {"CONNECT", "TRACE"}:
         raise bad_request("this is no tunnel: CONNECT, TRACE and upgrades are refused", status=405, close=True)
     if "Transfer-Encoding" in headers:
         _check_coding(request)
     if "/" in headers.get("Host", ""):
         raise bad_request("the Host header holds a path", close=True)
-    path = _path(request.message.path)
+    path = _path(request.raw_path)
     route = paths.route(request.method, path)
     if route is None:
         raise not_found(path)

@@ -84,7 +84,7 @@ class Delivery:
         """
         if remove_usage:
             self._remover = UsageRemover()
-        if not stream and head.length is not None and head.length <= HOLD_BYTES:
+        if not stream and (head.bodyless or (head.length is not None and head.length <= HOLD_BYTES)):
             self.holding = True
             self.pass_on = self._hold
             return
@@ -95,7 +95,7 @@ class Delivery:
         if self.holding:
             body = b"".join(self._held)
             self._held.clear()
-            length = () if head.status in {204, 304} else ((b"Content-Length", b"%d" % len(body)),)
+            length = () if head.bodyless else ((b"Content-Length", b"%d" % len(body)),)
             self._write_head(head, length, body)
             return body
         rest = self._remover.end() if self._remover is not None else b""

@@ -166,7 +166,7 @@ class Corridor:
         )
 
     def _open(self, request: web.BaseRequest) -> Exchange:
-        wanted = headers.header(request.message.raw_headers, self._id_header)
+        wanted = headers.header(request.raw_headers, self._id_header)
         fit = headers.client_request_id(((b"x-request-id", wanted),)) if wanted is not None else None
         return Exchange(fit or secrets.token_hex(8), time.monotonic(), time.time(), method=request.method)
 
@@ -221,7 +221,7 @@ class Corridor:
 def _outgoing(request: web.BaseRequest, exchange: Exchange, body: bytes) -> Outgoing:
     address = request.remote or ""
     peer = headers.Peer(address=address, host=request.headers.get("Host", ""))
-    return Outgoing(request.method, exchange.path, body, request.message.raw_headers, peer)
+    return Outgoing(request.method, exchange.path, body, request.raw_headers, peer)
 
 
 def _with_clamp(client: ClientSide, exchange: Exchange) -> ClientSide:

@@ -19,6 +19,8 @@ from proxy.upstream.head import Head
 from proxy.wire import errors
 from proxy.wire.sse import StreamScanner
 
+_SHORTEST_TIMER_S = 0.001
+"""uvloop's timers count milliseconds."""
 _EVENT_STREAM = b"text/event-stream"
 
 
@@ -94,11 +96,10 @@ class Relay:
             None when the answer came whole; else what ended it. `delivery.started` then says whether a status can
             still be sent.
         """
-        loop = asyncio.get_running_loop()
         client = self._client.connection
         self._connection = client.flow = connection
-        self._done = loop.create_future()
-        self._timer = loop.call_later(self._patience.first_byte_s, self._look_at_the_clock)
+        self._done = asyncio.get_running_loop().create_future()
+        self._wait(self._patience.first_byte_s)
         self._exchange.attempts += 1
         self._exchange.sent = time.monotonic()
         try:
@@ -107,7 +108,7 @@ class Relay:
                 connection.pause()  # it has not read the answer before this one yet
             return await self._done
         finally:
-            self._timer.cancel()
+            self._wait(None)
             client.flow = None
             if not self._done.done() or self._done.cancelled():
                 connection.abort()
@@ -148,7 +149,10 @@ class Relay:
 
     def on_body(self, wire: bytes, payload: bytes) -> None:
         """Look beside the stream, and pass it on."""
-        now = self._last_read = time.monotonic()
+        now = time.monotonic()
+        if not self._last_read:
+            self._wait(self._patience.idle_s)
+        self._last_read = now
         exchange = self._exchange
         scanner = self._scanner
         if scanner is not None:
@@ -237,6 +241,15 @@ class Relay:
         exchange.finish_reason = scanner.finish_reason
         exchange.token_events = scanner.tokens
 
+    def _wait(self, seconds: float | None) -> None:
+        """Set the timer anew; None: not at all."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(_SHORTEST_TIMER_S, seconds), self._look_at_the_clock)
+
     def _look_at_the_clock(self) -> None:
         """End an attempt whose backend fell silent; set the timer anew when it did not."""
         assert self._done is not None
@@ -253,7 +266,7 @@ class Relay:
                 return
             self._stalled_at, until = self._last_read, now + patience.idle_s
         if until > now:
-            self._timer = asyncio.get_running_loop().call_later(max(0.001, until - now), self._look_at_the_clock)
+            self._wait(until - now)
             return
         self._connection.abort()
         self._exchange.answered = now

@@ -57,7 +57,6 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_bodyless",
         "_buffer",
         "_framing",
         "_keep_alive",
@@ -78,7 +77,6 @@ class Connection(asyncio.Protocol):
         self._receiver: Receiver | None = None
         self._framing: Framing | None = None
         self._buffer = b""
-        self._bodyless = False
         self._keep_alive = False
         self._paused = False
         self.served = 0
@@ -102,19 +100,17 @@ class Connection(asyncio.Protocol):
         """Whether reading is held back for a slow client."""
         return self._paused
 
-    def send(self, parts: Iterable[bytes], receiver: Receiver, *, bodyless: bool = False) -> None:
+    def send(self, parts: Iterable[bytes], receiver: Receiver) -> None:
         """Write one whole request and let `receiver` have the answer.
 
         Args:
-            parts: head and body.
+            parts: head and body; never a HEAD, whose answer has a length and no body.
             receiver: who gets the answer.
-            bodyless: the answer has no body whatever its head says (the request is a HEAD).
         """
         assert self._receiver is None
         assert self._transport is not None
         self._receiver = receiver
         self._framing = None
-        self._bodyless = bodyless
         self.touched = False
         self._transport.writelines(list(parts))
 
@@ -195,7 +191,7 @@ class Connection(asyncio.Protocol):
 
     def _begin_body(self, receiver: Receiver, head: Head, rest: bytes) -> None:
         self._keep_alive = head.keep_alive
-        framing = self._framing = head.framing(bodyless=self._bodyless)
+        framing = self._framing = head.framing()
         receiver.on_head(head)
         if rest and not framing.done:
             self._read_body(receiver, framing, rest)

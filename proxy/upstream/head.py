@@ -41,13 +41,14 @@ class Head:
                 return value
         return b""
 
-    def framing(self, *, bodyless: bool) -> Framing:
-        """Return the framing of the body behind this head.
+    @property
+    def bodyless(self) -> bool:
+        """Whether no body follows, whatever the headers say."""
+        return self.status in {204, 304}
 
-        Args:
-            bodyless: the request was a HEAD.
-        """
-        if bodyless or self.status in {204, 304}:
+    def framing(self) -> Framing:
+        """Return the framing of the body behind this head."""
+        if self.bodyless:
             return LengthFraming(0)
         if self.chunked:
             return ChunkedFraming()

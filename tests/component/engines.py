@@ -21,9 +21,9 @@ class Received:
     raw: bytes
     head: bytes
     body: bytes
-    connection: int
+    connection: int = 0
     """Which connection it came on, counting from 0."""
-    nth: int
+    nth: int = 0
     """Which request of that connection it is, counting from 0."""
 
     @property
@@ -57,8 +57,7 @@ class Peer(asyncio.Protocol):
 
     def __init__(self, engine: "Engine") -> None:
         self.engine = engine
-        self.number = len(engine.peers)
-        engine.peers.append(self)
+        self.number = -1
         self.gone = asyncio.Event()
         """The proxy closed the connection, or we did."""
         self.buffer = b""
@@ -70,8 +69,10 @@ class Peer(asyncio.Protocol):
 
     def connection_made(self, transport) -> None:
         self.transport = transport
+        self.engine.connections.add(self)
 
     def connection_lost(self, exc) -> None:
+        self.engine.connections.discard(self)
         self.gone.set()
         self.flowing.set()
 
@@ -83,8 +84,15 @@ class Peer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
-        self.engine.raw += data
         while (request := self._one_request()) is not None:
+            if request.header("x-forwarded-for") is None:  # a probe of the proxy's own, no client behind it
+                self.engine.probed(self, request)
+                continue
+            if self.number < 0:
+                self.number = len(self.engine.peers)
+                self.engine.peers.append(self)
+            request.connection, request.nth = self.number, self.count
+            self.count += 1
             self.engine.requests.append(request)
             self.engine.arrived.set()
             self.tasks.append(asyncio.ensure_future(self._serve(request)))
@@ -93,14 +101,13 @@ class Peer(asyncio.Protocol):
         head, mark, rest = self.buffer.partition(b"\r\n\r\n")
         if not mark:
             return None
-        request = Received(head + mark, head + mark, b"", self.number, self.count)
+        request = Received(head + mark, head + mark, b"")
         length = int(request.header("content-length") or 0)
         if len(rest) < length:
             return None
         request.body = rest[:length]
         request.raw = request.head + request.body
         self.buffer = rest[length:]
-        self.count += 1
         return request
 
     async def _serve(self, request: Received) -> None:
@@ -155,13 +162,17 @@ Script = Callable[[Received, Peer], Awaitable[None]]
 
 @dataclass
 class Engine:
-    """A listening socket on loopback that runs `script` for every request."""
+    """A listening socket on loopback that runs `script` for every request that a client sent through the proxy.
+
+    The proxy's own probes are answered like a healthy vLLM and leave no trace.
+    """
 
     script: Script
+    models: tuple[str, ...] = ("tiny",)
     requests: list[Received] = field(default_factory=list)
     peers: list[Peer] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
-    raw: bytes = b""
+    connections: set[Peer] = field(default_factory=set)
     port: int = 0
 
     async def __aenter__(self) -> Self:
@@ -178,13 +189,20 @@ class Engine:
         """Stop listening and drop every connection: the engine is dead."""
         self.server.close()
         tasks = [task for peer in self.peers for task in peer.tasks]
-        for peer in self.peers:
+        left = list(self.connections)
+        for peer in left:
             peer.transport.abort()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for peer in self.peers:
+        for peer in left:
             await peer.gone.wait()
+
+    def probed(self, peer: Peer, request: Received) -> None:
+        """Answer a probe."""
+        listed = [{"id": name, "object": "model", "max_model_len": 16384} for name in self.models]
+        bodies = {"/v1/models": {"object": "list", "data": listed}, "/version": {"version": "0.23.0"}}
+        peer.answer(json.dumps(bodies[request.path]).encode() if request.path in bodies else b"")
 
     @property
     def url(self) -> str:
