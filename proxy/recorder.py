@@ -26,7 +26,6 @@ from proxy.wire.trace import Record
 _log = logging.getLogger("lanewise")
 
 FLUSH_EVERY_S = 1.0
-"""A crash loses at most what came since the last flush."""
 QUEUE_BYTES = 64 * 2**20
 """Prompt text that may wait for its hashes. Text is held only until the writer has come to it."""
 _WRITE_BYTES = 256 * 2**10
@@ -170,10 +169,14 @@ class Recorder:
         settings: the whole configuration; its hash goes into every record.
         files: where lines go.
         salt: secret of this installation, for the prefix hashes.
+        flush_every_s: a crash loses at most what came since the last flush.
     """
 
-    def __init__(self, settings: Settings, files: TraceFiles, salt: bytes) -> None:
+    def __init__(
+        self, settings: Settings, files: TraceFiles, salt: bytes, flush_every_s: float = FLUSH_EVERY_S
+    ) -> None:
         chosen = settings.recorder
+        self._flush_every_s = flush_every_s
         self._files = files
         self._salt = salt
         self._block_tokens = chosen.block_tokens
@@ -226,7 +229,7 @@ class Recorder:
         flushed = time.monotonic()
         while True:
             try:
-                waiting = self._queue.get(timeout=max(0.0, flushed + FLUSH_EVERY_S - time.monotonic()))
+                waiting = self._queue.get(timeout=max(0.0, flushed + self._flush_every_s - time.monotonic()))
             except queue.Empty:
                 waiting = None
                 ending = False
@@ -236,7 +239,7 @@ class Recorder:
                 line = self._line(waiting)
                 lines.append(line)
                 size += len(line)
-            if ending or size >= _WRITE_BYTES or time.monotonic() >= flushed + FLUSH_EVERY_S:
+            if ending or size >= _WRITE_BYTES or time.monotonic() >= flushed + self._flush_every_s:
                 self._flush(lines)
                 lines, size, flushed = [], 0, time.monotonic()
             if ending:
@@ -310,12 +313,18 @@ def _salt(settings: Settings) -> bytes:
         return chosen.salt.get_secret_value().encode()
     path = chosen.salt_file or chosen.directory / "salt"
     try:
-        return _read_or_make_salt(path)
+        return read_or_make_salt(path)
     except OSError as error:
         raise RecorderError(f"recorder.salt_file {path}: {error.strerror}") from None
 
 
-def _read_or_make_salt(path: Path) -> bytes:
+def read_or_make_salt(path: Path) -> bytes:
+    """Return the salt in a file; a missing file is made, readable by its owner alone.
+
+    Raises:
+        RecorderError: the file is empty.
+        OSError: it can neither be read nor made.
+    """
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:

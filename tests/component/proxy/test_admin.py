@@ -1,0 +1,137 @@
+"""The admin listener on a real socket."""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as read_text
+
+from proxy.admin import Admin
+from proxy.backends import Backends
+from proxy.metrics import Metrics
+from proxy.policy.dispatch import Dispatcher
+from proxy.settings import Address, Settings
+from proxy.status import Status
+
+SETTINGS = Settings.model_validate({"backends": [{"url": "http://127.0.0.1:1", "name": "npu"}]})
+OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+
+
+class Proxy:
+    """Everything behind an admin listener, without a data path."""
+
+    def __init__(self):
+        self.dispatcher = Dispatcher(SETTINGS.to_scheduling(), SETTINGS.to_backend_limits())
+        self.backends = Backends(SETTINGS, lambda _name, _up: None)
+        parts = {"snapshot": lambda: self.dispatcher.snapshot(0.0), "backends": self.backends}
+        self.metrics = Metrics(SETTINGS, **parts)
+        self.status = Status(SETTINGS, **parts)
+        self.admin = Admin(Address("127.0.0.1", 0), self.metrics, self.status)
+
+
+@pytest.fixture
+async def proxy():
+    """A started admin listener."""
+    made = Proxy()
+    made.address = await made.admin.start()
+    async with aiohttp.ClientSession(f"http://{made.address}") as made.session:
+        yield made
+    await made.admin.close()
+    await made.backends.close()
+
+
+async def get(proxy, path, **headers):
+    async with proxy.session.get(path, headers=headers) as answer:
+        return answer.status, answer.headers, await answer.text()
+
+
+async def test_metrics_are_served_as_text_and_as_openmetrics(proxy):
+    for accept, reader in (("text/plain", read_text), (OPENMETRICS, read_openmetrics)):
+        status, headers, text = await get(proxy, "/metrics", Accept=accept)
+        names = {family.name for family in reader(text)}
+        assert status == 200
+        assert headers["Content-Type"].startswith(accept.split(";")[0])
+        assert {"lanewise_requests", "lanewise_queue_depth", "lanewise_build_info", "process_cpu_seconds"} <= names
+
+
+async def test_a_scrape_lets_the_loop_run_between_families(proxy):
+    turns = 0
+
+    async def count():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    families = [family async for family in _rendered(proxy)]
+    counting.cancel()
+    assert turns >= len(families) > 40
+
+
+async def _rendered(proxy):
+    from proxy.metrics.exposition import render
+
+    async for text in render(proxy.metrics.families(), ""):
+        yield text
+
+
+async def test_it_is_alive_whatever_the_backends_do(proxy):
+    status, _, text = await get(proxy, "/livez")
+    assert (status, json.loads(text)) == (200, {"live": True})
+
+
+async def test_it_is_not_ready_until_a_backend_answers(proxy):
+    status, _, text = await get(proxy, "/readyz")
+    assert (status, json.loads(text)) == (503, {"ready": False, "reason": "no backend answers"})
+
+
+async def test_it_is_not_ready_while_it_drains(proxy):
+    proxy.dispatcher.drain(0.0)
+    status, _, text = await get(proxy, "/readyz")
+    assert (status, json.loads(text)["reason"]) == (503, "draining")
+
+
+async def test_the_status_is_one_json_document(proxy):
+    status, headers, text = await get(proxy, "/status.json")
+    document = json.loads(text)
+    assert (status, headers["Content-Type"]) == (200, "application/json; charset=utf-8")
+    assert document["config"] == SETTINGS.hash
+    assert [of["name"] for of in document["backends"]] == ["npu"]
+
+
+async def test_the_page_allows_nothing_but_its_own_style(proxy):
+    status, headers, text = await get(proxy, "/")
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/html")
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'sha256-")
+    assert "<table>" in text
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics/", "/../etc/passwd", "/docs"])
+async def test_there_is_nothing_else(proxy, path):
+    status, _, _ = await get(proxy, path)
+    assert status == 404
+
+
+async def test_it_cannot_be_written_to(proxy):
+    async with proxy.session.post("/status.json", data=b"x") as answer:
+        assert answer.status == 405
+
+
+async def test_a_port_in_use_is_an_error_and_leaves_nothing_open(proxy):
+    again = Admin(proxy.address, proxy.metrics, proxy.status)
+    with pytest.raises(OSError, match="address already in use"):
+        await again.start()
+    await again.close()
+
+
+async def test_the_lag_of_the_loop_is_measured(proxy):
+    proxy.metrics.lag.start()
+    async with asyncio.timeout(5):
+        while not proxy.metrics.lag.histogram.count:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    proxy.metrics.lag.stop()
+    assert proxy.metrics.lag.histogram.total >= 0

@@ -1,0 +1,258 @@
+"""Probing real servers: what makes a backend usable, what is learned from it, and what does not disturb."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from proxy.backends import Backends, Model, State
+from proxy.settings import Settings
+
+MODELS = {"object": "list", "data": [{"id": "qwen", "max_model_len": 32768}, {"id": "lora"}]}
+METRICS = (
+    'vllm:num_requests_running{engine="0"} 3.0\n'
+    'vllm:num_requests_waiting{engine="0"} 2.0\n'
+    'vllm:num_requests_waiting{engine="1"} 1.0\n'
+    'vllm:kv_cache_usage_perc{engine="0"} 0.5\n'
+)
+PATIENCE_S = 5.0
+
+
+class FakeEngine:
+    """Answers what the test says, and notes what it was asked."""
+
+    def __init__(self):
+        self.answers = {
+            "/health": (200, ""),
+            "/v1/models": (200, MODELS),
+            "/version": (200, {"version": "0.33.0"}),
+            "/metrics": (200, METRICS),
+        }
+        self.asked = []
+        self.release = asyncio.Event()
+        self.url = ""
+
+    async def answer(self, request):
+        self.asked.append((request.path, request.headers.get("Authorization")))
+        status, body = self.answers.get(request.path, (404, ""))
+        if body == "hang":
+            await self.release.wait()
+        if isinstance(body, str):
+            return web.Response(status=status, text=body)
+        return web.json_response(body, status=status)
+
+
+@asynccontextmanager
+async def serving(engine):
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", engine.answer)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    engine.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield
+    finally:
+        engine.release.set()
+        await runner.cleanup()
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Watch:
+    """Backends under test, with what they told."""
+
+    def __init__(self, *urls, clock=None, **probes):
+        self.changes = []
+        self.changed = asyncio.Event()
+        self.models_changed = 0
+        settings = Settings.model_validate(
+            {
+                "backends": [{"url": url, "name": f"b{n}"} for n, url in enumerate(urls)],
+                "probes": {"interval": "1h", **probes},
+            }
+        )
+        extra = {"clock": clock} if clock else {}
+        self.backends = Backends(settings, self._on_change, self._on_models, **extra)
+
+    def _on_change(self, name, up):
+        self.changes.append((name, up))
+        self.changed.set()
+
+    def _on_models(self):
+        self.models_changed += 1
+
+    @property
+    def view(self):
+        return self.backends.views()[0]
+
+
+@pytest.fixture
+async def engine():
+    """A healthy engine."""
+    fake = FakeEngine()
+    async with serving(fake):
+        yield fake
+
+
+@pytest.fixture
+async def watch():
+    """Make `Watch`es that are closed after the test."""
+    made = []
+
+    def make(*urls, **more):
+        made.append(Watch(*urls, **more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.backends.close()
+
+
+async def test_a_healthy_engine_is_up_and_described(engine, watch):
+    watched = watch(engine.url)
+    await watched.backends.start()
+    view = watched.view
+    assert watched.changes == [("b0", False), ("b0", True)]
+    assert (view.state, view.version, view.error) == (State.UP, "0.33.0", None)
+    assert view.models == (Model("qwen", 32768), Model("lora"))
+    assert (view.waiting, view.running, view.kv_usage) == (3.0, 3.0, 0.5)
+    assert watched.backends.max_model_len("qwen") == 32768
+    assert watched.backends.max_model_len("lora") is None
+    assert watched.models_changed == 1
+    assert watched.backends.limits()[0].models == frozenset({"qwen", "lora"})
+
+
+async def test_models_named_in_the_configuration_stay_what_is_served(engine):
+    settings = Settings.model_validate({"backends": [{"url": engine.url, "models": ["qwen"]}]})
+    backends = Backends(settings, lambda _name, _up: None)
+    await backends.probe(settings.backends[0].label)
+    await backends.close()
+    assert backends.limits()[0].models == frozenset({"qwen"})
+
+
+async def test_an_engine_that_is_not_there_is_down_with_the_reason(watch, unused_tcp_port):
+    watched = watch(f"http://127.0.0.1:{unused_tcp_port}")
+    await watched.backends.start()
+    assert watched.view.state is State.DOWN
+    assert watched.view.error == "cannot connect: Connection refused"
+    assert not watched.backends.any_up
+
+
+async def test_one_failed_probe_does_not_take_an_engine_down(engine, watch):
+    watched = watch(engine.url, down_after=2)
+    await watched.backends.probe("b0")
+    engine.answers["/health"] = (503, "")
+    await watched.backends.probe("b0")
+    assert (watched.view.state, watched.view.error) == (State.UP, "/health answered 503")
+    await watched.backends.probe("b0")
+    assert watched.view.state is State.DOWN
+    assert watched.changes == [("b0", True), ("b0", False)]
+
+
+async def test_failed_connections_of_requests_count_as_failed_probes(engine, watch):
+    watched = watch(engine.url, down_after=2)
+    await watched.backends.probe("b0")
+    watched.backends.report_failure("b0")
+    watched.backends.report_failure("b0")
+    watched.backends.report_failure("unknown")
+    assert (watched.view.state, watched.view.reported_failures) == (State.DOWN, 2)
+    await watched.backends.probe("b0")
+    assert watched.view.state is State.UP
+
+
+async def test_a_failure_before_the_first_probe_decides_nothing(engine, watch):
+    watched = watch(engine.url)
+    watched.backends.report_failure("b0")
+    assert watched.view.state is State.STARTING
+
+
+async def test_a_server_without_a_health_path_is_judged_by_its_models(engine, watch):
+    del engine.answers["/health"]
+    watched = watch(engine.url)
+    await watched.backends.probe("b0")
+    assert watched.view.state is State.UP
+    engine.answers["/v1/models"] = (500, "")
+    again = watch(engine.url)
+    await again.backends.probe("b0")
+    assert again.view.state is State.DOWN
+
+
+async def test_an_engine_that_does_not_answer_in_time_is_down(engine, watch):
+    engine.answers["/health"] = (200, "hang")
+    watched = watch(engine.url, timeout="20ms")
+    await watched.backends.probe("b0")
+    assert (watched.view.state, watched.view.error) == (State.DOWN, "no answer in time")
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/version", "/metrics"])
+@pytest.mark.parametrize("answer", [(401, ""), (200, "[1, 2"), (200, {"data": 7}), (200, "hang")])
+async def test_an_engine_that_describes_itself_badly_is_still_up(engine, watch, path, answer):
+    engine.answers[path] = answer
+    watched = watch(engine.url, timeout="50ms")
+    await watched.backends.probe("b0")
+    assert watched.view.state is State.UP
+
+
+async def test_old_engine_metrics_are_unknown_and_never_zero(engine, watch):
+    clock = Clock()
+    watched = watch(engine.url, clock=clock, interval="2s")
+    await watched.backends.probe("b0")
+    clock.now += 10.0
+    assert watched.view.waiting == 3.0
+    clock.now += 0.1
+    view = watched.view
+    assert (view.waiting, view.running, view.kv_usage) == (None, None, None)
+    assert view.scrape_age_s == pytest.approx(10.1)
+
+
+async def test_models_are_asked_for_again_after_a_while(engine, watch):
+    clock = Clock()
+    watched = watch(engine.url, clock=clock)
+    await watched.backends.probe("b0")
+    engine.answers["/v1/models"] = (200, {"data": [{"id": "new"}]})
+    await watched.backends.probe("b0")
+    assert [model.name for model in watched.backends.models] == ["qwen", "lora"]
+    clock.now += 30.0
+    await watched.backends.probe("b0")
+    assert [model.name for model in watched.backends.models] == ["new"]
+
+
+async def test_the_key_is_shown_to_the_models_path_alone(engine, watch):
+    watched = watch(engine.url, api_key="secret")
+    await watched.backends.probe("b0")
+    assert dict(engine.asked)["/v1/models"] == "Bearer secret"
+    assert {key for path, key in engine.asked if path != "/v1/models"} == {None}
+
+
+async def test_without_scraping_the_metrics_path_is_left_alone(engine, watch):
+    watched = watch(engine.url, scrape_metrics=False)
+    await watched.backends.probe("b0")
+    assert "/metrics" not in dict(engine.asked)
+
+
+async def test_an_answer_without_end_is_cut_off(engine, watch):
+    engine.answers["/metrics"] = (200, "x" * (9 * 2**20))
+    watched = watch(engine.url, timeout="5s")
+    await watched.backends.probe("b0")
+    assert (watched.view.state, watched.view.scrape_age_s) == (State.UP, None)
+
+
+async def test_an_engine_that_comes_up_later_is_noticed(engine, watch):
+    engine.answers["/health"] = (503, "")
+    watched = watch(engine.url, interval="50ms")
+    await watched.backends.start()
+    assert watched.view.state is State.DOWN
+    engine.answers["/health"] = (200, "")
+    async with asyncio.timeout(PATIENCE_S):
+        while not watched.backends.any_up:
+            watched.changed.clear()
+            await watched.changed.wait()
+    assert watched.changes[-1] == ("b0", True)

@@ -1,0 +1,66 @@
+"""Gauges of the moment: from the Dispatcher, the probes, the recorder."""
+
+from proxy.backends import BackendView, State
+from proxy.metrics.exposition import render_at_once
+from proxy.metrics.state import backend_families, recorder_families, scheduler_families
+from proxy.policy.dispatch import Dispatcher
+from proxy.policy.ticket import Ticket
+from proxy.recorder import Counts, Dropped
+from proxy.settings import Settings
+
+
+def lines(families):
+    return [line for line in render_at_once(families).decode().splitlines() if not line.startswith("#")]
+
+
+def test_waiting_running_and_budget_are_shown():
+    settings = Settings.model_validate(
+        {"backends": [{"url": "http://a:1", "name": "npu"}], "scheduling": {"concurrency": 1}}
+    )
+    dispatcher = Dispatcher(settings.to_scheduling(), settings.to_backend_limits())
+    for number in (1, 2):
+        dispatcher.offer(0.0, Ticket(number, lane=0, prompt_tokens=100, output_tokens=10, body_bytes=900))
+    seen = lines(scheduler_families(dispatcher.snapshot(0.0)))
+    assert {
+        'lanewise_queue_depth{lane="short"} 1.0',
+        'lanewise_queue_tokens{lane="short"} 100.0',
+        'lanewise_queue_bytes{lane="short"} 900.0',
+        'lanewise_queue_limit{lane="long"} 256.0',
+        'lanewise_inflight_requests{backend="npu"} 1.0',
+        'lanewise_concurrency_limit{backend="npu"} 1.0',
+        'lanewise_prefill_budget_used_tokens{backend="npu",lane="short"} 100.0',
+        'lanewise_prefill_budget_limit_tokens{backend="npu"} 2048.0',
+        'lanewise_deadline_outcomes_total{lane="short",outcome="on_time"} 1.0',
+    } <= set(seen)
+
+
+def test_without_a_budget_there_is_no_limit_series():
+    settings = Settings.model_validate(
+        {"backends": ["http://a:1"], "scheduling": {"prefill_budget_tokens": "unlimited"}}
+    )
+    dispatcher = Dispatcher(settings.to_scheduling(), settings.to_backend_limits())
+    seen = lines(scheduler_families(dispatcher.snapshot(0.0)))
+    assert not [line for line in seen if "prefill_budget_limit" in line]
+
+
+def test_an_unknown_engine_value_has_no_series():
+    unknown = BackendView("npu", "http://a:1", State.DOWN, scrape_age_s=90.0)
+    known = BackendView("gpu", "http://b:1", State.UP, waiting=0.0, kv_usage=0.5, scrape_age_s=1.0)
+    assert lines(backend_families((unknown, known))) == [
+        'lanewise_backend_up{backend="npu"} 0.0',
+        'lanewise_backend_up{backend="gpu"} 1.0',
+        'lanewise_backend_waiting_requests{backend="gpu"} 0.0',
+        'lanewise_backend_kv_cache_usage_ratio{backend="gpu"} 0.5',
+        'lanewise_backend_scrape_age_seconds{backend="npu"} 90.0',
+        'lanewise_backend_scrape_age_seconds{backend="gpu"} 1.0',
+    ]
+
+
+def test_lost_records_are_counted_by_reason():
+    counts = Counts(written=7)
+    counts.dropped[Dropped.DISK_ERROR] = 2
+    assert lines(recorder_families(counts)) == [
+        "lanewise_recorder_records_total 7.0",
+        'lanewise_recorder_dropped_total{reason="queue_full"} 0.0',
+        'lanewise_recorder_dropped_total{reason="disk_error"} 2.0',
+    ]

@@ -1,0 +1,104 @@
+"""The status document and its two looks, a page and a terminal."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from proxy.backends import Backends
+from proxy.exchange import Exchange
+from proxy.policy.dispatch import Dispatcher
+from proxy.policy.outcome import Outcome, Reason
+from proxy.settings import Settings
+from proxy.status import LAST, Status
+from proxy.statuspage import CONTENT_SECURITY_POLICY, page
+from proxy.statustext import write
+
+SETTINGS = Settings.model_validate({"backends": [{"url": "http://127.0.0.1:8000", "name": "npu-0"}]})
+
+
+@pytest.fixture
+def parts():
+    """A status over a real Dispatcher and backends that were never probed."""
+    dispatcher = Dispatcher(SETTINGS.to_scheduling(), SETTINGS.to_backend_limits())
+    backends = Backends(SETTINGS, lambda _name, _up: None)
+    return Status(SETTINGS, snapshot=lambda: dispatcher.snapshot(10.0), backends=backends), dispatcher
+
+
+def refused(number, **more):
+    return Exchange(
+        f"id-{number}",
+        1.0,
+        1_790_000_000.0,
+        lane="short",
+        outcome=Outcome.REJECTED,
+        reason=Reason.QUEUE_FULL,
+        detail="<b>full</b>",
+        **more,
+    )
+
+
+def test_before_the_first_probe_it_is_not_ready(parts):
+    status, _ = parts
+    document = status.document()
+    assert (document["ready"], document["reason"]) == (False, "no backend answers")
+    assert document["backends"][0]["state"] == "starting"
+
+
+def test_draining_comes_before_every_other_reason(parts):
+    status, dispatcher = parts
+    dispatcher.drain(10.0)
+    assert status.not_ready() == "draining"
+
+
+def test_it_is_one_json_document(parts):
+    status, _ = parts
+    document = status.document()
+    assert json.loads(json.dumps(document)) == document
+    assert document["config"] == SETTINGS.hash
+    assert [lane["name"] for lane in document["lanes"]] == ["short", "long"]
+
+
+def test_the_last_rejections_are_kept_newest_first_and_nothing_else(parts):
+    status, _ = parts
+    for number in range(LAST + 5):
+        status.observe(refused(number))
+    status.observe(Exchange("fine", 1.0, 1.0, outcome=Outcome.OK))
+    kept = [of["request_id"] for of in status.document()["rejections"]]
+    assert kept == [f"id-{number}" for number in range(LAST + 4, 4, -1)]
+    assert status.document()["rejections"][0]["at"] == "2026-09-21T14:13:20Z"
+
+
+def test_the_page_escapes_what_came_from_outside(parts):
+    status, _ = parts
+    status.observe(refused(1))
+    html = page(status.document())
+    assert "&lt;b&gt;full&lt;/b&gt;" in html
+    assert "<b>full" not in html
+
+
+def test_the_page_needs_no_script_and_loads_nothing(parts):
+    status, _ = parts
+    html = page(status.document())
+    assert "<script" not in html
+    assert "src=" not in html
+    assert "style=" not in html
+    assert "default-src 'none'" in CONTENT_SECURITY_POLICY
+
+
+def test_values_at_their_limit_are_marked(parts):
+    status, _ = parts
+    document = status.document()
+    document["lanes"][0]["waiting_requests"] = document["lanes"][0]["limit_requests"]
+    assert '<span class="full">1,024 / 1,024</span>' in page(document)
+
+
+def test_the_terminal_shows_lanes_backends_and_rejections(parts):
+    status, _ = parts
+    status.observe(refused(1))
+    out = io.StringIO()
+    write(status.document(), Console(file=out, width=160))
+    text = out.getvalue()
+    assert "not ready: no backend answers" in text
+    assert [word for word in ("short", "long", "npu-0", "queue_full", "<b>full</b>") if word not in text] == []
