@@ -115,7 +115,7 @@ def retry_headers(status: int, retry_after_s: float | None, spread: float) -> tu
         return ()
     wanted = 1.0 if retry_after_s is None or math.isnan(retry_after_s) else retry_after_s
     wait_s = min(15.0, max(0.25, wanted) * (0.75 + 0.5 * spread))
-    whole_s = min(15, max(1, -int(-wait_s // 1)))
+    whole_s = max(1, math.ceil(wait_s))
     return (("Retry-After", str(whole_s)), ("retry-after-ms", str(int(wait_s * 1000))))
 
 

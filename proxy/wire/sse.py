@@ -107,15 +107,17 @@ class StreamScanner:
         """Count a read of whole token events, the steady state, without looking into them; False: look."""
         if not data.endswith(b"\n\n"):
             return False
-        events = data.count(b"\n\n")
-        if events == 1 and self._like_last(data[:-2]):
-            self.tokens += 1
+        events = data[:-2].split(b"\n\n")
+        for event in events:
+            if not self._like_last(event):
+                break
+        else:
+            self.tokens += len(events)
             return True
-        if b"\r" in data or not self._plain_events(data, events):
+        if b"\r" in data or not self._plain_events(data, len(events)):
             return False
-        self.tokens += events
-        if events == 1:
-            self._learn(data[:-2])
+        self.tokens += len(events)
+        self._learn(events[-1])
         return True
 
     def _like_last(self, event: bytes) -> bool:

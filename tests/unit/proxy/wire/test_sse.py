@@ -204,6 +204,13 @@ def test_a_finish_inside_the_steady_state_is_seen_with_and_without_spaces() -> N
         assert (scanner.tokens, scanner.finish_reason) == (4, "length")
 
 
+def test_events_with_different_line_ends_in_one_read_are_each_counted() -> None:
+    event = golden("completions_usage").split(b"\n\n")[0]
+    scanner = StreamScanner(Endpoint.COMPLETIONS)
+    assert scanner.feed(event + b"\n\n") == 1
+    assert scanner.feed(event + b"\r\n\r\n" + event + b"\r\r" + event + b"\n\n") == 3
+
+
 def test_an_event_of_many_megabytes_is_not_kept_but_the_stream_goes_on() -> None:
     huge = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * (3 * sse.MAX_EVENT_BYTES) + b'"}}]}\n\n'
     data = huge + golden("chat")
