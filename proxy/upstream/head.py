@@ -30,6 +30,7 @@ class Head:
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Names in lower case, values as they came, in order, duplicates kept."""
     keep_alive: bool = False
+    """HTTP/1.1, and no `Connection: close`."""
     chunked: bool = False
     length: int | None = None
     """`Content-Length`; None: chunked, or until the connection closes."""
@@ -95,7 +96,7 @@ def parse_head(block: bytes) -> Head:
     except httptools.HttpParserUpgrade:
         raise BadHeadError("the answer wants to switch protocols") from None
     head.status = parser.get_status_code()
-    head.keep_alive = parser.should_keep_alive()
+    head.keep_alive = parser.get_http_version() == "1.1"
     _check(head)
     return head
 
@@ -114,3 +115,5 @@ def _check(head: Head) -> None:
             if head.chunked or value.lower() != b"chunked":
                 raise BadHeadError("a transfer coding other than chunked")
             head.chunked = True
+        elif name == b"connection" and b"close" in value.lower():
+            head.keep_alive = False
