@@ -14,7 +14,7 @@ _HOP_BY_HOP: Final = frozenset(
         b"proxy-authenticate",
         b"proxy-authorization",
         b"proxy-connection",
-        b"te",
+        b"te",  # codespell:ignore te
         b"trailer",
         b"transfer-encoding",
         b"upgrade",

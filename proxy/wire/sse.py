@@ -105,7 +105,7 @@ class StreamScanner:
 
     def _all_tokens(self, data: bytes) -> bool:
         """Count a read of whole token events, the steady state, without looking into them; False: look."""
-        if not data.endswith(b"\n\n"):
+        if not data.endswith(b"\n\n") or b"\r" in data:
             return False
         events = data[:-2].split(b"\n\n")
         for event in events:
@@ -114,7 +114,7 @@ class StreamScanner:
         else:
             self.tokens += len(events)
             return True
-        if b"\r" in data or not self._plain_events(data, len(events)):
+        if not self._plain_events(data, len(events)):
             return False
         self.tokens += len(events)
         self._learn(events[-1])
