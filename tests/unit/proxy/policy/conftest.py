@@ -12,11 +12,10 @@ from proxy.policy.ticket import Grant, Refuse, Ticket
 PLENTY = 10**9
 
 
-def lane(name, longest, slo, requests=1000, tokens=PLENTY, body_bytes=PLENTY):
-    return LaneLimits(name, longest, slo, requests, tokens, body_bytes)
-
-
-TWO_LANES = (lane("short", 2048, 1.0), lane("long", None, 5.0))
+TWO_LANES = (
+    LaneLimits("short", 2048, 1.0, 1000, PLENTY, PLENTY),
+    LaneLimits("long", None, 5.0, 1000, PLENTY, PLENTY),
+)
 
 
 class Desk:

@@ -398,19 +398,15 @@ class Turnover:
 
 @settings(max_examples=20, deadline=None)
 @given(
-    order=st.sampled_from(LaneOrder),
-    queue=st.sampled_from(QueueOrder),
-    mode=st.sampled_from(BudgetMode),
+    rules=st.tuples(st.sampled_from(LaneOrder), st.sampled_from(QueueOrder), st.sampled_from(BudgetMode)),
     drop=st.sampled_from([None, 1.0, 4.0]),
     parts=st.sampled_from([None, Installments()]),
     prompts=st.lists(st.sampled_from([50, 600, 1900, 3000, 9000, 24_000]), min_size=5, max_size=25),
     wide=st.integers(0, 30),
 )
-def test_nobody_waits_for_ever_while_the_engine_turns_over(order, queue, mode, drop, parts, prompts, wide):
+def test_nobody_waits_for_ever_while_the_engine_turns_over(rules, drop, parts, prompts, wide):
     limits = tuple(LaneLimits(name, None, 0.5, 10**6, 10**9, 10**9) for name in ("short", "long"))
-    scheduling = Scheduling(
-        limits, order, queue, mode, drop_factor=drop, installments=parts, ageing=1.0, prefill_s_per_token=1e-5
-    )
+    scheduling = Scheduling(limits, *rules, drop_factor=drop, installments=parts, ageing=1.0, prefill_s_per_token=1e-5)
     world = Turnover(scheduling, [BackendLimits("a", 4, kv_tokens=30_000)], service=0.1)
     for number, prompt in enumerate(prompts):  # more than it can serve
         world.offer(prompt, splittable=True, sequences=6 if number == wide else 1)
