@@ -38,7 +38,8 @@ def test_what_the_engine_should_know_passes_in_order() -> None:
 
 def test_hop_by_hop_fields_and_those_that_we_set_are_not_copied() -> None:
     names = [
-        b"Connection", b"Keep-Alive", b"Proxy-Authorization", b"Proxy-Connection", b"Te", b"Trailer",  # codespell:ignore te
+        b"Connection", b"Keep-Alive", b"Proxy-Authorization", b"Proxy-Connection", b"Trailer",
+        b"Te",  # codespell:ignore te
         b"Transfer-Encoding", b"Upgrade", b"HTTP2-Settings", b"Expect", b"Content-Encoding", b"X-Backend",
         b"X-Upstream-Url",
     ]  # fmt: skip
