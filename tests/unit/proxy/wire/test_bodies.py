@@ -206,7 +206,7 @@ ANY_JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.sampled_from(sorted(Endpoint)), st.dictionaries(KEYS, ANY_JSON, max_size=6), st.booleans())
 def test_no_document_whatever_makes_the_reader_raise(
     endpoint: Endpoint, document: dict[str, Any], want_blocks: bool

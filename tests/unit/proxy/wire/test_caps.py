@@ -191,7 +191,7 @@ def lowered(endpoint: Endpoint, key: str, value: Any, cap: int) -> Any:
     return limit if limit is not None and is_number and number > limit else value
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.sampled_from(GENERATING), pieces(), st.integers(1, 6000), st.booleans())
 def test_the_cap_is_the_only_thing_that_changes(
     endpoint: Endpoint, found: list[Piece], cap: int, ascii_only: bool
@@ -209,7 +209,7 @@ def test_the_cap_is_the_only_thing_that_changes(
     assert isinstance(json.loads(result), dict)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(st.dictionaries(st.text(max_size=4) | st.just("stream_options"), PLAIN, max_size=4), st.booleans())
 def test_asking_for_usage_changes_the_document_only_there(document: dict[str, Any], indented: bool) -> None:
     options = document.get("stream_options")

@@ -17,7 +17,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.dictionaries(st.text(max_size=6), JSON, max_size=5), st.sampled_from([None, 0, 3]), st.booleans())
 def test_the_members_found_are_those_of_a_parser(
     document: dict[str, Any], indent: int | None, ascii_only: bool

@@ -32,7 +32,7 @@ def line(**changes: Any) -> bytes:
     return json.dumps({key: value for key, value in document.items() if value is not None}).encode()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(RECORDS)
 def test_a_record_survives_its_line(record: Record) -> None:
     written = encode(record)
