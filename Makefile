@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test demo bench lock clean
+.PHONY: help install check test demo bench faults lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ demo: $(READY)  ## the whole loop on this machine: engine, proxy, replay, before
 
 bench: $(READY)  ## what the proxy costs, beside nginx (writes runs/bench/latest.json)
 	PYTHON=$(BIN)/python sh tests/bench/run.sh
+
+faults: $(READY)  ## bytes and behaviour that break proxies, each with its verdict (writes runs/faults/latest.json)
+	$(BIN)/python -m tests.faults --table
 
 lock: $(READY)  ## renew requirements.lock from pyproject.toml
 	$(BIN)/python tools/lock.py

@@ -1,0 +1,135 @@
+"""Run the fault suite: `python -m tests.faults`. Exit code 0: every row passed; 3: some did not; 2: wrong usage."""
+
+import argparse
+import asyncio
+import json
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.faults import raw, suite
+from tests.faults.case import CASES, KINDS, Case, Row, run
+from tests.faults.control import differences
+from tests.faults.station import POOL, ROOT, Station, start
+from tests.faults.table import write_table
+
+STATIONS = 4
+"""Proxies that the raw cases are spread over."""
+BESIDE = 5
+"""Other cases that run at the same time."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what was asked for; see the module docstring for the exit code."""
+    options = _options(arguments)
+    _raise_descriptor_limit()
+    chosen = [one for one in CASES.values() if _wanted(one, options)]
+    if not chosen:
+        print("no case has that id or kind", file=sys.stderr)
+        return 2
+    began = time.monotonic()
+    rows = asyncio.run(_run_all(chosen, options))
+    seconds = time.monotonic() - began
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps([row.as_json() for row in rows], indent=1, ensure_ascii=False) + "\n", "utf-8")
+    if options.table:
+        write_table(ROOT / "docs/faults.md", rows)
+    _print_summary(rows, seconds, options.out)
+    if options.target == "naive":
+        return _judge_control(rows)
+    return 0 if all(row.passed for row in rows) else 3
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("ids", nargs="*", help="run these rows alone (default: all)")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="run this kind alone; may be repeated")
+    parser.add_argument(
+        "--target",
+        choices=("lanewise", "naive"),
+        default="lanewise",
+        help="naive: the control, a forwarder that must fail a known set of the raw rows",
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "runs/faults/latest.json")
+    parser.add_argument("--table", action="store_true", help="also write docs/faults.md")
+    return parser.parse_args(arguments)
+
+
+def _wanted(one: Case, options: argparse.Namespace) -> bool:
+    if options.ids:
+        return one.id in options.ids
+    if options.target == "naive":
+        return one.kind == "raw"
+    return not options.kind or one.kind in options.kind
+
+
+def _raise_descriptor_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def _run_all(chosen: list[Case], options: argparse.Namespace) -> list[Row]:
+    """Raw cases on a few stations, then the others side by side, then those that must be alone, one by one."""
+    rows = await _run_raw([one for one in chosen if one.kind == "raw"], options.target)
+    others = [one for one in chosen if one.kind != "raw"]
+    slots = asyncio.Semaphore(BESIDE)
+
+    async def beside(one: Case) -> Row:
+        async with slots:
+            return _said(await run(one))
+
+    rows += await asyncio.gather(*(beside(one) for one in others if not one.alone))
+    for one in others:
+        if one.alone:
+            rows.append(_said(await run(one)))
+    await POOL.close()
+    return sorted(rows, key=lambda row: (KINDS.index(row.case.kind), row.case.id))
+
+
+async def _run_raw(cases: list[Case], target: str) -> list[Row]:
+    todo = list(reversed(cases))
+    rows: list[Row] = []
+
+    async def work() -> None:
+        async with start(target=target) as station:
+            while todo:
+                rows.append(_said(await run(_at(todo.pop(), station))))
+
+    await asyncio.gather(*(work() for _ in range(min(STATIONS, len(cases)))))
+    return rows
+
+
+def _at(one: Case, station: Station) -> Case:
+    number = one.id.removeprefix("RAW-")
+    kind = raw.TABLE[number][0]
+    return suite.replaced(one, lambda: raw.observe(station, number, kind))
+
+
+def _said(row: Row) -> Row:
+    if not row.passed:
+        print(f"{row.case.id:9} {'; '.join(row.unmet)[:300]}", file=sys.stderr, flush=True)
+    return row
+
+
+def _print_summary(rows: list[Row], seconds: float, out: Path) -> None:
+    for kind in KINDS:
+        of = [row for row in rows if row.case.kind == kind]
+        if of:
+            passed = sum(row.passed for row in of)
+            not_run = sum("not run" in row.got for row in of)
+            tail = f", {not_run} not run" if not_run else ""
+            print(f"{kind:11} {passed:3} of {len(of):3} passed{tail}")
+    print(f"{sum(row.passed for row in rows)} of {len(rows)} passed in {seconds:.0f} s: {out}")
+
+
+def _judge_control(rows: list[Row]) -> int:
+    """The naive forwarder must fail what it is known to fail: a suite that passes it sees nothing."""
+    found = differences(rows)
+    print("\n".join(found) or "the naive forwarder fails exactly the rows that it is known to fail")
+    return 3 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
