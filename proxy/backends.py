@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -269,14 +269,14 @@ class Backends:
 
     async def _learn(self, watched: _Watched) -> None:
         """Read what the engine says about itself. Whatever fails stays as it was, and grows old."""
-        now = self._clock()
-        if watched.models_at is None or now - watched.models_at >= MODELS_EVERY_S:
-            await self._quietly(self._learn_models(watched))
-            await self._quietly(self._learn_version(watched))
+        readings: list[Coroutine[Any, Any, None]] = []
+        if watched.models_at is None or self._clock() - watched.models_at >= MODELS_EVERY_S:
+            readings += [self._learn_models(watched), self._learn_version(watched)]
         if self._probes.scrape_metrics:
-            await self._quietly(self._scrape(watched))
+            readings.append(self._scrape(watched))
+        await asyncio.gather(*map(self._quietly, readings))
 
-    async def _quietly(self, reading: Any) -> None:
+    async def _quietly(self, reading: Coroutine[Any, Any, None]) -> None:
         try:
             async with asyncio.timeout(self._probes.timeout):
                 await reading

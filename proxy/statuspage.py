@@ -12,7 +12,8 @@ body { margin: 1.5rem auto; max-width: 76rem; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 1.8rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent); padding: .3rem .6rem; }
-th { text-align: left; font-weight: 600; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+th { text-align: left; font-weight: 600; word-break: keep-all; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 .full { color: #c62828; font-weight: 600; } .quiet { opacity: .65; }
 @media (prefers-color-scheme: dark) { .full { color: #ff8a80; } }
 """

@@ -33,7 +33,12 @@ class Section(BaseModel):
     )
 
 
-def _drop_factor(value: Any) -> float | None:
+def read_drop_factor(value: Any) -> float | None:
+    """Read a number from 1 up, or `never` (also null).
+
+    Raises:
+        ValueError: anything else.
+    """
     if value is None or value == NEVER:
         return None
     try:
@@ -47,17 +52,17 @@ def _drop_factor(value: Any) -> float | None:
 
 DropFactor = Annotated[
     float | None,
-    BeforeValidator(_drop_factor),
+    BeforeValidator(read_drop_factor),
     PlainSerializer(lambda value: NEVER if value is None else value, when_used="json"),
 ]
 
 
-def _names(value: Any) -> Any:
+def split_names(value: Any) -> Any:
     """Let one comma-separated text stand for a list of names: environment and flags have no lists."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Names = Annotated[tuple[str, ...], BeforeValidator(split_names)]
 
 
 class Backend(Section):
@@ -334,7 +339,12 @@ class Probes(Section):
     """How backends are watched."""
 
     interval: Duration = Field(default=2.0, ge=0.05, description="Time between two probes of a backend.")
-    timeout: Duration = Field(default=1.0, gt=0, description="How long a probe may take.")
+    timeout: Duration = Field(
+        default=3.0,
+        gt=0,
+        description="How long a probe may take. Not too short: an engine that reads long prompts answers its probes "
+        "late.",
+    )
     down_after: Count = Field(
         default=3,
         ge=1,

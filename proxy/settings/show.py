@@ -1,17 +1,27 @@
 """The configuration as text: what differs from the defaults, everything with its source, a full file, a schema."""
 
 import json
-import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 import yaml
+from pydantic import BeforeValidator, SecretStr
 
-from proxy.settings.load import DEFAULT, Loaded
+from proxy.settings.load import Loaded
 from proxy.settings.model import Settings
-from proxy.settings.sections import Section
+from proxy.settings.sections import read_drop_factor, split_names
 from proxy.settings.tree import Key, keys, leaves, value_at
+from proxy.settings.units import (
+    Address,
+    parse_backend_url,
+    parse_count,
+    parse_duration,
+    parse_optional_count,
+    parse_size,
+)
 
 EXAMPLE_BACKEND = "http://127.0.0.1:8000"
 HIDDEN = "**********"
@@ -172,71 +182,43 @@ def _entry(indent: str, name: str, value: Any, comment: str) -> list[str]:
     return [f"{indent}{name}: {scalar(value)}{tail}"]
 
 
-_KINDS = {
-    "Duration": "duration",
-    "Size": "size",
-    "Address": "address",
-    "str": "text",
-    "float": "number",
-    "bool": "boolean",
-    "int": "count",
-    "Path": "path",
-    "SecretStr": "secret",
+_BY_READER: dict[Any, str] = {
+    parse_duration: "duration",
+    parse_size: "size",
+    parse_count: "count",
+    parse_optional_count: "count | unlimited",
+    read_drop_factor: "number | never",
+    split_names: "list of names",
+    parse_backend_url: "URL",
+}
+_BY_TYPE: dict[Any, str] = {
+    Address: "address",
+    Path: "path",
+    SecretStr: "secret",
+    bool: "boolean",
+    float: "number",
+    str: "text",
+    dict: "mapping of key to text",
 }
 
 
 def _kind(key: Key) -> str:
-    annotation = str(key.field.annotation)
-    metadata = str(key.field.metadata)
+    """Return what an operator writes there, in words."""
     if key.section is not None:
         return "list of backends"
     if (options := _options(key)) is not None:
         return " | ".join(options)
-    if "parse_duration" in metadata:
-        return "duration"
-    if "parse_size" in metadata:
-        return "size"
-    if "_drop_factor" in metadata:
-        return "number | never"
-    if "parse_optional_count" in metadata:
-        return "count | unlimited"
-    if "_names" in metadata:
-        return "list of names"
-    if "parse_backend_url" in metadata:
-        return "URL"
-    if "dict" in annotation:
-        return "mapping of key to text"
-    words = re.findall(r"[A-Za-z]+", annotation)
-    return next(kind for word, kind in _KINDS.items() if word in words)
+    annotation = key.field.annotation
+    parts = (annotation, *get_args(annotation))
+    readers = [*key.field.metadata, *(found for part in parts for found in getattr(part, "__metadata__", ()))]
+    for reader in readers:
+        if isinstance(reader, BeforeValidator) and reader.func in _BY_READER:
+            return _BY_READER[reader.func]
+    return next(_BY_TYPE[part] for part in (get_origin(annotation), *parts) if part in _BY_TYPE)
 
 
 def _options(key: Key) -> list[str] | None:
-    for part in (key.field.annotation, *getattr(key.field.annotation, "__args__", ())):
-        if isinstance(part, type) and hasattr(part, "__members__"):
-            return [str(member.value) for member in part]  # type: ignore[attr-defined]
-    arguments = getattr(key.field.annotation, "__args__", ())
-    return list(arguments) if arguments and all(isinstance(part, str) for part in arguments) else None
-
-
-def sections() -> Iterator[tuple[str, type[Section]]]:
-    """Yield every section with its path, the top first."""
-    yield "", Settings
-    for key in keys(Settings):
-        if key.section is not None:
-            yield key.path + ("[]" if key.in_list else ""), key.section
-
-
-__all__ = [
-    "DEFAULT",
-    "as_document",
-    "defaults",
-    "differing",
-    "full_file",
-    "minimal",
-    "missing_whys",
-    "reference",
-    "resolved",
-    "schema",
-    "sections",
-    "values",
-]
+    annotation = key.field.annotation
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return [member.value for member in annotation]
+    return [str(word) for word in get_args(annotation)] if get_origin(annotation) is Literal else None

@@ -193,12 +193,25 @@ async def test_an_engine_that_does_not_answer_in_time_is_down(engine, watch):
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/version", "/metrics"])
-@pytest.mark.parametrize("answer", [(401, ""), (200, "[1, 2"), (200, {"data": 7}), (200, "hang")])
+@pytest.mark.parametrize("answer", [(401, ""), (200, "[1, 2"), (200, {"data": 7})])
 async def test_an_engine_that_describes_itself_badly_is_still_up(engine, watch, path, answer):
     engine.answers[path] = answer
-    watched = watch(engine.url, timeout="50ms")
+    watched = watch(engine.url)
     await watched.backends.probe("b0")
     assert watched.view.state is State.UP
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/version", "/metrics"])
+async def test_an_engine_is_up_before_it_has_described_itself(engine, watch, path):
+    engine.answers[path] = (200, "hang")
+    watched = watch(engine.url)
+    probing = asyncio.ensure_future(watched.backends.probe("b0"))
+    async with asyncio.timeout(PATIENCE_S):
+        while path not in dict(engine.asked):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert watched.view.state is State.UP
+    engine.release.set()
+    await probing
 
 
 async def test_old_engine_metrics_are_unknown_and_never_zero(engine, watch):
