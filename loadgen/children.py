@@ -2,6 +2,7 @@
 
 import ctypes
 import http.client
+import os
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Child:
     """One process of ours, running a module of this installation. Use it as a context manager: leaving ends it.
 
+    Settings of lanewise in the environment (LANEWISE_*) do not reach it: its command line says everything.
     It has its own process group, so that Ctrl-C reaches the command alone, which then decides; and the kernel kills it
     should the command itself be killed.
 
@@ -47,6 +49,7 @@ class Child:
             stdout=self._file,
             stderr=subprocess.STDOUT,
             process_group=0,
+            env={name: value for name, value in os.environ.items() if not name.startswith("LANEWISE_")},
             preexec_fn=_die_with_parent,  # noqa: PLW1509  (one prctl, and no thread is started before it)
         )
 

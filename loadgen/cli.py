@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -28,9 +29,16 @@ app = App(
 trace_app = App(name="trace", help="Look into trace files.")
 app.command(trace_app)
 
-app.command("loadgen.study:app", name="study", help="Run the scheduling policies in virtual time and tabulate them.")
-app.command("loadgen.sim.command:app", name="sim", help="The simulated engine.")
-app.command("loadgen.demo:app", name="demo", help="The whole loop on this machine, with a before/after table.")
+_ELSEWHERE = {
+    "study": ("loadgen.study:app", "Run the scheduling policies in virtual time and tabulate them."),
+    "sim": ("loadgen.sim.command:app", "The simulated engine."),
+    "demo": ("loadgen.demo:app", "The whole loop on this machine, with a before/after table."),
+}
+"""Commands that are imported when they are used."""
+
+for _name, (_path, _help) in _ELSEWHERE.items():
+    if find_spec(_path.partition(":")[0]) is not None:
+        app.command(_path, name=_name, help=_help)
 
 PLAIN_EVERY_S = 5.0
 

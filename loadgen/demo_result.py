@@ -201,12 +201,14 @@ class Told:
         """Print the table, the gate, and where everything is."""
         if self.rows:
             out.print(self._table())
+            remarks = self.remarks
         else:
+            remarks = []  # the summary prints them
             for side in self.sides:
                 print_summary(side.summary, out)
         for notice in self.notices:
             out.print(f"! {notice}", style="yellow", markup=False)
-        for remark in self.remarks:
+        for remark in remarks:
             out.print(f"  {remark}", style="dim", markup=False)
         out.print(_PRESETS.get(self.conditions.preset, ""), markup=False)
         for check in self.checks:

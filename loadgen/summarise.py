@@ -32,7 +32,8 @@ def summarise(run: RunFolder, slo: Slo = DEFAULT_SLO) -> Summary:
     Raises:
         UsageError: the folder is no run folder.
     """
-    return summarise_columns(columns_of(run.results()), run.manifest(), slo)
+    manifest = run.manifest()
+    return summarise_columns(columns_of(run.results()), manifest, slo)
 
 
 def summarise_columns(columns: Columns, manifest: dict[str, Any], slo: Slo) -> Summary:

@@ -10,11 +10,10 @@ Decoding sequences cost nothing per step: their number and the sum of their cont
 what happens to one of them (a new KV block, its last token) is filed under the number of the step when it is due.
 """
 
-import heapq
-from collections import deque
 from collections.abc import Iterator, Sequence
-from enum import Enum, auto
 
+from loadgen.sim.decoding import Decoding
+from loadgen.sim.jobs import Job, Stage, WaitingQueue
 from loadgen.sim.kv import KvCache
 from loadgen.sim.nouns import Counters, EngineProfile, EngineRequest, Gauges, Noise, RequestId, SchedulingPolicy, Step
 
@@ -44,59 +43,6 @@ class QueueFull(Exception):  # noqa: N818  (a state of the engine, answered with
         self.limit = limit
 
 
-class _State(Enum):
-    WAITING = auto()
-    PREFILL = auto()
-    DECODE = auto()
-    GONE = auto()
-
-
-class Job:
-    """One request inside the engine: what vLLM calls a sequence."""
-
-    __slots__ = (
-        "arrival",
-        "blocks",
-        "chunk",
-        "computed",
-        "finish_at",
-        "generated",
-        "grow_at",
-        "held",
-        "lost",
-        "order",
-        "request",
-        "start",
-        "state",
-        "total",
-    )
-
-    def __init__(self, request: EngineRequest, arrival: int) -> None:
-        self.request = request
-        self.arrival = arrival
-        self.state = _State.WAITING
-        self.order = 0  # rank of its admission
-        self.total = request.prompt_tokens  # tokens to compute before its next token; grows by preemption
-        self.computed = 0  # of these; in DECODE: the context in step `start`
-        self.generated = 0  # in DECODE: before step `start`
-        self.start = 0  # number of its first decode step, moved on by every step that it sat out
-        self.finish_at = 0
-        self.grow_at = 0  # number of the step that needs one more block
-        self.blocks = 0
-        self.held: list[int] = []  # hashes of its cached blocks, in prompt order
-        self.chunk = 0  # prompt tokens in the step being put together
-        self.lost = 0  # tokens that a preemption threw away
-
-    @property
-    def rest(self) -> int:
-        """Prompt tokens still to compute."""
-        return self.total - self.computed
-
-    def rank(self) -> tuple[int, int]:
-        """Return the place by priority; larger is preempted first."""
-        return self.request.priority, self.arrival
-
-
 class Engine:
     """One engine. Call `step` again `duration_s` after the last one, or when something was submitted to an idle one.
 
@@ -119,16 +65,11 @@ class Engine:
         self._arrivals = 0
         self._admissions = 0
         self._known: dict[RequestId, Job] = {}
-        self._queue: deque[Job] = deque()
-        self._heap: list[tuple[int, int, Job]] = []
-        self._waiting = 0
+        self._waiting = WaitingQueue(profile.scheduling_policy)
         self._prefill_backlog = 0
         self._running: dict[RequestId, Job] = {}
         self._prefills: dict[RequestId, Job] = {}
-        self._decodes = 0
-        self._context = 0
-        self._grow: dict[int, list[Job]] = {}
-        self._finish: dict[int, list[Job]] = {}
+        self._decoding = Decoding(profile.block_size)
         self._chunked: list[Job] = []
         self._skipped: list[Job] = []
         self._aborts: list[RequestId] = []
@@ -153,7 +94,7 @@ class Engine:
         job = Job(request, self._arrivals)
         self._known[request.id] = job
         self._prefill_backlog += request.prompt_tokens
-        self._enqueue(job)
+        self._waiting.push(job)
 
     def check_admission(self, sequences: int = 1) -> None:
         """Apply `max_num_queued_reqs` and `max_num_queued_tokens`; whoever wants them calls this before `submit`.
@@ -200,9 +141,9 @@ class Engine:
         self._number += 1
         step = Step()
         self._schedule(step)
-        step.decodes = self._decodes - len(self._skipped)
+        step.decodes = self._decoding.count - len(self._skipped)
         step.duration_s = self._duration(step)
-        self._gauges = Gauges(len(self._running), self._waiting, 1 - self.kv.free / self.kv.blocks)
+        self._gauges = Gauges(len(self._running), len(self._waiting), 1 - self.kv.free / self.kv.blocks)
         self._last = step
         self._complete(step)
         return step
@@ -211,7 +152,7 @@ class Engine:
         """Yield every request that got a token in the latest step, first tokens included; valid until the next one."""
         skipped = {id(job) for job in self._skipped}
         for job in self._running.values():
-            if job.state is _State.DECODE and id(job) not in skipped:
+            if job.stage is Stage.DECODE and id(job) not in skipped:
                 yield job.request.id
         yield from self._last.finished
 
@@ -241,50 +182,17 @@ class Engine:
                 f"request {request.id!r}: {asked} tokens are more than the whole KV cache of {profile.kv_tokens}"
             )
 
-    # --- the waiting queue
-
-    def _enqueue(self, job: Job, *, front: bool = False) -> None:
-        job.state = _State.WAITING
-        self._waiting += 1
-        if self.profile.scheduling_policy is SchedulingPolicy.PRIORITY:
-            heapq.heappush(self._heap, (job.request.priority, job.arrival, job))
-        elif front:
-            self._queue.appendleft(job)
-        else:
-            self._queue.append(job)
-
-    def _head(self) -> Job | None:
-        heap, queue = self._heap, self._queue
-        while heap:
-            if heap[0][2].state is _State.WAITING:
-                return heap[0][2]
-            heapq.heappop(heap)
-        while queue:
-            if queue[0].state is _State.WAITING:
-                return queue[0]
-            queue.popleft()
-        return None
-
-    def _pop_head(self) -> None:
-        if self._heap:
-            heapq.heappop(self._heap)
-        else:
-            self._queue.popleft()
-
     # --- one step: running first, then waiting
 
     def _schedule(self, step: Step) -> None:
         self._skipped.clear()
-        due = self._grow.pop(self._number, ())
-        if due or self._prefills:
-            left = self._serve_running([job for job in due if self._must_grow(job)], step)
+        growing = self._decoding.growing(self._number)
+        if growing or self._prefills:
+            left = self._serve_running(growing, step)
         else:
-            left = self.profile.max_num_batched_tokens - self._decodes
+            left = self.profile.max_num_batched_tokens - self._decoding.count
         if self._waiting and not step.preempted:
             self._serve_waiting(left, step)
-
-    def _must_grow(self, job: Job) -> bool:
-        return job.state is _State.DECODE and job.grow_at == self._number
 
     def _serve_running(self, growing: list[Job], step: Step) -> int:
         if not self._prefills_are_last() and self._wanted() > self.profile.max_num_batched_tokens:
@@ -293,29 +201,29 @@ class Engine:
         if len(jobs) > 1:
             jobs.sort(key=_by_admission)
         for job in jobs:
-            if job.state is _State.PREFILL:
+            if job.stage is Stage.PREFILL:
                 self._compute(job, self._budget_left(step), step)
-            elif job.state is _State.DECODE:
+            elif job.stage is Stage.DECODE:
                 self._grow_by_one(job, step)
         return self._budget_left(step)
 
     def _budget_left(self, step: Step) -> int:
-        return self.profile.max_num_batched_tokens - self._decodes - step.prefill_tokens
+        return self.profile.max_num_batched_tokens - self._decoding.count - step.prefill_tokens
 
     def _prefills_are_last(self) -> bool:
         last = reversed(self._running.values())
-        return all(next(last).state is _State.PREFILL for _ in self._prefills)
+        return all(next(last).stage is Stage.PREFILL for _ in self._prefills)
 
     def _wanted(self) -> int:
-        return self._decodes + sum(self._cut(job.rest) for job in self._prefills.values())
+        return self._decoding.count + sum(self._cut(job.rest) for job in self._prefills.values())
 
     def _serve_one_by_one(self, step: Step) -> int:
         """Walk all running requests: the budget ends before the last of them, and decodes behind that sit it out."""
         left = self.profile.max_num_batched_tokens
         for job in list(self._running.values()):
-            if job.state is _State.PREFILL:
+            if job.stage is Stage.PREFILL:
                 left -= self._compute(job, left, step)
-            elif job.state is not _State.DECODE:
+            elif job.stage is not Stage.DECODE:
                 continue
             elif left == 0:
                 self._skipped.append(job)
@@ -323,12 +231,12 @@ class Engine:
                 left -= 1
                 if job.grow_at == self._number:
                     self._grow_by_one(job, step)
-        self._skipped = [job for job in self._skipped if job.state is _State.DECODE]
+        self._skipped = [job for job in self._skipped if job.stage is Stage.DECODE]
         return max(0, left)
 
     def _cut(self, tokens: int) -> int:
         limit = self.profile.long_prefill_token_threshold
-        if limit and tokens > limit and len(self._running) + self._waiting > 1:
+        if limit and tokens > limit and len(self._running) + len(self._waiting) > 1:
             return limit
         return tokens
 
@@ -368,7 +276,7 @@ class Engine:
 
     def _grow_by_one(self, job: Job, step: Step) -> None:
         if self._allocate(job, job.blocks * self.profile.block_size + 1, step):
-            self._file_growth(job, self._number + self.profile.block_size)
+            self._decoding.file_growth(job, self._number + self.profile.block_size)
 
     def _victim(self) -> Job:
         if self.profile.scheduling_policy is SchedulingPolicy.PRIORITY:
@@ -376,11 +284,10 @@ class Engine:
         return next(reversed(self._running.values()))
 
     def _preempt(self, job: Job, step: Step) -> None:
-        if job.state is _State.DECODE:
-            done = self._number - job.start
-            self._leave_decodes(job, job.computed + done)
-            job.generated += done
-            job.lost = job.computed + done
+        if job.stage is Stage.DECODE:
+            job.lost = job.context(self._number)
+            job.generated += self._number - job.start
+            self._decoding.leave(job, self._number)
             self._prefill_backlog += job.request.prompt_tokens
         else:
             self._take_out_chunk(job, step)
@@ -388,7 +295,7 @@ class Engine:
         self._drop(job)
         job.total = job.request.prompt_tokens + job.generated
         job.computed = 0
-        self._enqueue(job, front=True)
+        self._waiting.push(job, front=True)
         self.counters.preemptions += 1
         step.preempted.append(job.request.id)
 
@@ -401,11 +308,6 @@ class Engine:
             job.chunk = 0
             self._chunked.remove(job)
 
-    def _leave_decodes(self, job: Job, context: int) -> None:
-        self._decodes -= 1
-        self._context -= context
-        job.finish_at = job.grow_at = 0
-
     def _drop(self, job: Job) -> None:
         """Take a running request off the engine and give its blocks back."""
         del self._running[job.request.id]
@@ -417,13 +319,12 @@ class Engine:
 
     def _serve_waiting(self, left: int, step: Step) -> None:
         while left > 0 and len(self._running) < self.profile.max_num_seqs:
-            job = self._head()
+            job = self._waiting.head()
             if job is None:
                 return
             found = self._found(job)
             if not self._fits(job, found, min(self._cut(job.total - found * self.profile.block_size), left)):
                 return
-            self._pop_head()
             self._start(job, found, step)
             left -= self._compute(job, left, step)
 
@@ -443,10 +344,9 @@ class Engine:
         return need <= self.kv.free
 
     def _start(self, job: Job, found: int, step: Step) -> None:
-        self._waiting -= 1
+        self._waiting.leave(job, Stage.PREFILL)
         self._admissions += 1
         job.order = self._admissions
-        job.state = _State.PREFILL
         self._running[job.request.id] = self._prefills[job.request.id] = job
         job.computed, job.blocks = found * self.profile.block_size, found
         if job.request.hashes is not None and self.profile.prefix_caching:
@@ -460,7 +360,7 @@ class Engine:
 
     def _duration(self, step: Step) -> float:
         profile = self.profile
-        context = self._context - sum(job.computed + self._number - job.start for job in self._skipped)
+        context = self._decoding.context - sum(job.context(self._number) for job in self._skipped)
         seconds = profile.step_s(step.decodes, step.prefill_tokens, context, step.attention)
         if self._noise is not None and profile.noise_sigma > 0:
             sigma = profile.noise_sigma
@@ -473,23 +373,17 @@ class Engine:
         counters.busy_s += step.duration_s
         counters.prefill_tokens += step.prefill_tokens
         counters.generation_tokens += step.decodes
-        self._context += step.decodes
+        self._decoding.advance(step.decodes)
         for job in self._skipped:
-            self._sit_out(job)
-        for job in self._finish.pop(self._number, ()):
-            if job.state is _State.DECODE and job.finish_at == self._number:
-                self._leave_decodes(job, job.computed + self._number + 1 - job.start)
-                self._end(job, step)
+            self._decoding.sit_out(job)
+        for job in self._decoding.finishing(self._number):
+            self._decoding.leave(job, self._number + 1)
+            self._end(job, step)
         for job in self._chunked:
             job.chunk = 0
             if job.computed == job.total:
                 self._end_prefill(job, step)
         self._chunked.clear()
-
-    def _sit_out(self, job: Job) -> None:
-        job.start += 1
-        self._file_finish(job, job.finish_at + 1)
-        self._file_growth(job, job.grow_at + 1)
 
     def _end_prefill(self, job: Job, step: Step) -> None:
         del self._prefills[job.request.id]
@@ -502,28 +396,11 @@ class Engine:
         if job.generated == job.request.output_tokens:
             self._end(job, step)
         else:
-            self._start_decoding(job)
-
-    def _start_decoding(self, job: Job) -> None:
-        job.state = _State.DECODE
-        job.start = self._number + 1
-        self._decodes += 1
-        self._context += job.total
-        self._file_finish(job, self._number + job.request.output_tokens - job.generated)
-        self._file_growth(job, job.start + job.blocks * self.profile.block_size - job.total)
-
-    def _file_finish(self, job: Job, number: int) -> None:
-        job.finish_at = number
-        self._finish.setdefault(number, []).append(job)
-
-    def _file_growth(self, job: Job, number: int) -> None:
-        job.grow_at = number
-        if number <= job.finish_at:
-            self._grow.setdefault(number, []).append(job)
+            self._decoding.join(job, self._number + 1)
 
     def _end(self, job: Job, step: Step) -> None:
         self._drop(job)
-        job.state = _State.GONE
+        job.stage = Stage.GONE
         del self._known[job.request.id]
         self.counters.finished += 1
         step.finished.append(job.request.id)
@@ -538,15 +415,15 @@ class Engine:
         self._aborts.clear()
 
     def _abort(self, job: Job) -> None:
-        if job.state is _State.DECODE:
-            self._leave_decodes(job, job.computed + self._number + 1 - job.start)
+        if job.stage is Stage.DECODE:
+            self._decoding.leave(job, self._number + 1)
         else:
             self._prefill_backlog -= job.request.prompt_tokens
-        if job.state is _State.WAITING:
-            self._waiting -= 1
+        if job.stage is Stage.WAITING:
+            self._waiting.leave(job, Stage.GONE)
         else:
             self._drop(job)
-        job.state = _State.GONE
+            job.stage = Stage.GONE
         self.counters.aborted += 1
 
 

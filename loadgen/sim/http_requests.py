@@ -177,7 +177,7 @@ def _job(
     default: int,
     echoes: tuple[str, ...] = (),
 ) -> Job:
-    options = document.get("stream_options") or {}
+    options = _typed(document, "stream_options", dict) or {}
     salt, request_id = document.get("cache_salt"), document.get("request_id")
     n = _whole(document, "n")
     return Job(
@@ -330,17 +330,18 @@ def _cap(asked: int | None, default: int, prompt_tokens: int, served: Served) ->
 
 
 def _sampling(document: Mapping[str, Any], cap: int) -> Sampling:
-    stop = document.get("stop") or ()
-    bias = document.get("logit_bias")
-    shape = document.get("response_format")
+    stop = _typed(document, "stop", str, list) or ()
+    tokens = _typed(document, "stop_token_ids", list) or ()
+    bias = _typed(document, "logit_bias", dict) or {}
+    shape = _typed(document, "response_format", dict) or {}
     return Sampling(
         cap=cap,
         floor=min(_whole(document, "min_tokens") or 0, cap),
         forced=bool(document.get("ignore_eos")),
-        ends_at_once=isinstance(bias, dict) and _number(bias.get(str(text.EOS))) >= 100,
+        ends_at_once=_number(bias.get(str(text.EOS))) >= 100,
         stops=(stop,) if isinstance(stop, str) else tuple(word for word in stop if isinstance(word, str) and word),
-        stop_tokens=frozenset(token for token in document.get("stop_token_ids") or () if isinstance(token, int)),
-        json_object=isinstance(shape, dict) and shape.get("type") == "json_object",
+        stop_tokens=frozenset(token for token in tokens if isinstance(token, int)),
+        json_object=shape.get("type") == "json_object",
         seed=_whole(document, "seed"),
     )
 
@@ -367,6 +368,15 @@ def _whole(document: Mapping[str, Any], key: str) -> int | None:
             message = "Input should be a valid integer, unable to parse string as an integer"
             raise malformed("int_parsing", where, message, value) from None
     raise malformed("int_type", where, "Input should be a valid integer", _shown(value))
+
+
+def _typed(document: Mapping[str, Any], key: str, *kinds: type) -> Any:
+    """Return an optional field of one of these types, or None."""
+    value = document.get(key)
+    if value is None or isinstance(value, kinds):
+        return value
+    names = " or ".join(kind.__name__ for kind in kinds)
+    raise malformed(f"{kinds[0].__name__}_type", f"body.{key}", f"Input should be a valid {names}", _shown(value))
 
 
 def _required(document: Mapping[str, Any], key: str, kind: type[_T]) -> _T:

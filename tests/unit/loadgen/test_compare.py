@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from loadgen.compare import Verdict, changed_parameters, compare, differing_conditions
 from loadgen.failure import RefusedError
 

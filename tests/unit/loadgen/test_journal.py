@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from loadgen.failure import UsageError
 from loadgen.journal import Journal, RunFolder
 from loadgen.result import Result

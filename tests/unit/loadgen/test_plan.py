@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from loadgen.failure import UsageError
 from loadgen.plan import Lane, Window, make_plan, shared_prefix_tokens, spread_ticks
 from loadgen.tracefile.row import Row

@@ -4,6 +4,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from loadgen.options import Endpoint
 from loadgen.plan import Lane, Shot
 from loadgen.prompts import Asking, Calibration, Prompts

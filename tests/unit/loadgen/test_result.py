@@ -1,4 +1,5 @@
 import pytest
+
 from loadgen.result import Result
 
 LEAST = {"index": 3, "row": 5, "lane": "short", "prompt_tokens": 10, "output_tokens": 4, "due": 0.0, "outcome": "ok"}

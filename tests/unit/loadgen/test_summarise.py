@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from loadgen.failure import UsageError
 from loadgen.journal import RunFolder
 from loadgen.summarise import client_limited, quantiles, summarise

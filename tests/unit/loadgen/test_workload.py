@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from loadgen.failure import UsageError
 from loadgen.workload import Surges, read_workload
 
@@ -91,7 +92,7 @@ def test_a_wrong_profile_is_named_by_file_and_key(tmp_path, case):
     path.write_text(good)
     assert read_workload(path).name == "x"
     path.write_text(good.replace(*BAD[case]))
-    with pytest.raises(UsageError, match="mine.yaml"):
+    with pytest.raises(UsageError, match=r"mine\.yaml"):
         read_workload(path)
 
 

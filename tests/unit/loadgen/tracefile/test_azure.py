@@ -1,4 +1,5 @@
 import pytest
+
 from loadgen.tracefile.azure import parse, time_ns
 from loadgen.tracefile.row import LineError
 

@@ -1,6 +1,7 @@
 import gzip
 
 import pytest
+
 from loadgen.failure import UsageError
 from loadgen.tracefile import Skipped, open_trace
 

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+
 from loadgen.tracefile.lanewise import Parser
 from loadgen.tracefile.row import LineError
 from proxy.wire.trace import Record, encode

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from loadgen.tracefile.mooncake import parse
 from loadgen.tracefile.row import LineError
 

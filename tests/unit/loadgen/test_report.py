@@ -1,0 +1,53 @@
+import io
+
+import pytest
+
+from loadgen.compare import compare
+from loadgen.options import Progress
+from loadgen.report import console, print_comparison, print_summary, progress_line, seconds
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0123, "12.3 ms"), (0.812, "812 ms"), (1.534, "1.53 s"), (float("inf"), "inf"), (float("nan"), "-")],
+)
+def test_a_time_is_written_with_the_unit_that_fits(value, text):
+    assert seconds(value) == text
+
+
+def printed(show, what):
+    out = io.StringIO()
+    show(what, console(out))
+    return out.getvalue()
+
+
+def test_a_summary_shows_both_lanes_the_failures_and_every_warning(made):
+    results = [made.ok(0, 0.25), made.ok(1, 2.0, lane="long"), made.failed(2)]
+    text = printed(print_summary, made.summary(results, complete=False))
+    assert "250 ms" in text
+    assert "2.00 s" in text
+    assert "1 / 1 / 0" in text
+    assert "! the run did not end by itself" in text
+
+
+def test_a_lane_without_requests_has_no_column(made):
+    short_only = printed(print_summary, made.summary([made.ok(n) for n in range(3)]))
+    both = printed(print_summary, made.summary([made.ok(0), made.ok(1, lane="long")]))
+    assert " long ┃" not in short_only
+    assert " long ┃" in both
+
+
+def test_a_comparison_shows_both_sides_what_changed_and_the_verdict(made):
+    a = made.folder("a", [made.ok(n, 0.8) for n in range(40)], parameters={"cap": "32"})
+    b = made.folder("b", [made.ok(n, 0.5) for n in range(40)], parameters={"cap": "64"})
+    text = printed(print_comparison, compare(a, b))
+    assert "800 ms" in text
+    assert "500 ms" in text
+    assert "better" in text
+    assert "changed: cap: 32 → 64" in text
+    assert "verdict: keep." in text
+
+
+def test_progress_is_one_line():
+    line = progress_line(Progress(12.0, 60.0, 100, 20, 3, 15, 1, 1, 0.0012, draining=False))
+    assert line == "sending 20/100, at 12 of 60 s, in flight 3, ok 15, rejected 1, failed 1, lag p99 1.2 ms"
