@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+
 from loadgen.columns import columns_of
 from loadgen.journal import Journal
 from loadgen.result import Result
