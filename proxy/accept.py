@@ -69,6 +69,7 @@ async def read_body(request: web.BaseRequest, limit: int, deadline_s: float) -> 
         if len(body) > limit:
             raise _too_large(limit)
         return body
+    _invite(request)
     try:
         async with asyncio.timeout(deadline_s):
             return await _read(content, limit)
@@ -95,6 +96,13 @@ def parse_object(body: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise bad_request("the body must be a JSON object")
     return document
+
+
+def _invite(request: web.BaseRequest) -> None:
+    """Ask a client that waits for it to send its body: the head alone would not have been refused."""
+    expects = request.headers.get("Expect", "").strip().lower() == "100-continue"
+    if expects and request.version == HttpVersion11 and request.transport is not None:
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
 async def _read(content: Any, limit: int) -> bytes:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import itertools
 import logging
+import os
 import resource
 import signal
 import socket
@@ -290,7 +291,8 @@ def _bind(address: Address) -> socket.socket:
 
 
 def _in_use(what: str, address: Address, error: OSError) -> str:
-    return f"{what} cannot listen on {address}: {error.strerror or error}. Free the port, or choose another address"
+    why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    return f"{what} cannot listen on {address}: {why}. Free the port, or choose another address"
 
 
 async def _first_of(one: asyncio.Event, other: asyncio.Event | None, seconds: float) -> None:

@@ -128,6 +128,7 @@ class Corridor:
         ticket, body = rooms.classification.enter(exchange, route, document)
         outgoing = _outgoing(request, exchange, body)
         client = _with_clamp(client, exchange)
+        exchange.offered = time.monotonic()
         async with rooms.admission.turn(ticket) as turn:
             try:
                 return await self._run(exchange, outgoing, client, turn)
@@ -194,7 +195,7 @@ class Corridor:
         transport = client.connection.transport
         if transport is not None:
             head = head_bytes(answer.status, fields, keep_alive=keep, http10=client.http10)
-            transport.write(head + answer.body)
+            transport.write(head if exchange.method == "HEAD" else head + answer.body)
         return keep
 
     def _failed(self, exchange: Exchange, client: ClientSide) -> bool:

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 from aiohttp import web
-from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy
+from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy, RawRequestMessage
 
 HIGH_WATER = 256 * 1024
 """Bytes that may wait for a slow client before its engine is told to pause."""
@@ -83,6 +83,15 @@ class ClientConnection(web.RequestHandler):
         """Set the water marks (asyncio)."""
         cast("asyncio.Transport", transport).set_write_buffer_limits(HIGH_WATER, LOW_WATER)
         super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse (asyncio), and tell who reads a body when its framing broke: aiohttp only queues that error."""
+        super().data_received(data)
+        request = self._current_request
+        if request is not None and self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
+            content = request.content
+            if not content.is_eof() and content.exception() is None:
+                content.set_exception(web.RequestPayloadError("the body does not follow its framing"))
 
     def pause_writing(self) -> None:
         """Hold the engine back (asyncio)."""

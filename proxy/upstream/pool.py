@@ -1,6 +1,7 @@
 """Connections to one backend, kept warm: last in, first out, without a cap. Lanes limit, not the pool."""
 
 import asyncio
+import os
 import ssl
 import time
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ class Pool:
         except TimeoutError:
             raise ConnectError(f"no connection within {self._connect_timeout_s:g} s") from None
         except OSError as error:
-            raise ConnectError(f"cannot connect: {error.strerror or error}") from None
+            raise ConnectError(f"cannot connect: {os.strerror(error.errno) if error.errno else error}") from None
         self.opened += 1
         return connection
 
