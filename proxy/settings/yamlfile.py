@@ -21,8 +21,13 @@ class ConfigurationError(Exception):
     """
 
     def __init__(self, sentences: tuple[str, ...]) -> None:
-        super().__init__("\n".join(sentences))
-        self.sentences = sentences
+        self.sentences = tuple(_on_one_line(sentence) for sentence in sentences)
+        super().__init__("\n".join(self.sentences))
+
+
+def _on_one_line(sentence: str) -> str:
+    """Escape what would break the line or the terminal: keys and values may hold anything."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in sentence)
 
 
 @dataclass(slots=True)
