@@ -5,6 +5,8 @@ import json
 
 import aiohttp
 import pytest
+from clients import chat
+from engines import healthy
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
@@ -135,3 +137,25 @@ async def test_the_lag_of_the_loop_is_measured(proxy):
             await asyncio.sleep(0)
     proxy.metrics.lag.stop()
     assert proxy.metrics.lag.histogram.total >= 0
+
+
+async def test_a_request_through_the_whole_proxy_feeds_every_part_of_its_time(start):
+    _engine, proxy = await start(healthy, metrics={"models": ["tiny"]})
+    client = await proxy.client()
+    assert (await client.post(chat(stream=True))).status == 200
+    await proxy.ended()
+    async with aiohttp.ClientSession() as session, session.get(f"http://{proxy.app.admin_listen}/metrics") as answer:
+        samples = dict(line.rsplit(" ", 1) for line in (await answer.text()).splitlines() if line[0] != "#")
+    labels = 'lane="short",model="tiny"'
+    counted = [
+        f'lanewise_requests_total{{{labels},outcome="ok"}}',
+        'lanewise_queue_wait_seconds_count{lane="short",outcome="dispatched"}',
+        f"lanewise_time_to_first_token_seconds_count{{{labels}}}",
+        'lanewise_upstream_time_to_first_token_seconds_count{backend="engine0",lane="short"}',
+        f"lanewise_time_per_output_token_seconds_count{{{labels}}}",
+        f"lanewise_request_duration_seconds_count{{{labels}}}",
+        "lanewise_overhead_seconds_count",
+        'lanewise_deadline_outcomes_total{lane="short",outcome="on_time"}',
+        'lanewise_slo_good_total{lane="short"}',
+    ]
+    assert {name: samples[name] for name in counted} == dict.fromkeys(counted, "1.0")
