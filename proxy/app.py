@@ -124,6 +124,7 @@ class App:
         if self._server is not None:
             self._server.close()
         if self._listener is not None:
+            self._listener.pre_shutdown()  # idle connections go at once
             await self._listener.shutdown(_GOODBYE_S)
         self.engines.close()
         self.admission.close()
