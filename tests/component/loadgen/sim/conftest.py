@@ -85,7 +85,7 @@ class Client:
         head = (
             f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{extra}Content-Length: {len(body)}"
         )
-        return head.encode() + b"%d\r\n\r\n" % len(body) + body
+        return head.encode() + b"\r\n\r\n" + body
 
     async def read_answer(self, reader):
         return await read_answer(reader)
