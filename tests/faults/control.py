@@ -1,10 +1,10 @@
 """What the naive forwarder is known to get wrong. The suite must see it, or it sees nothing.
 
-The set is what nine servers' recorded outcomes say of a naive forwarder, with these differences of the one used here
-(`tests/bench/proxies/aiohttp_naive.py`): it parses JSON, so a body compressed twice and that of a GET end in 500
-(RAW-172, RAW-193); it accepts 64 MiB, so the bomb is inflated (RAW-171); it forwards `path_qs`, so the absolute form is served
-(RAW-071, RAW-072). aiohttp logs a traceback for each request that is no HTTP, which is no matter of the wire: it does
-not count here.
+The set is what the recorded outcomes of nine servers say of a naive forwarder, with these differences of the one that
+is used here (`tests/bench/proxies/aiohttp_naive.py`): it parses JSON, so a body compressed twice and that of a GET end
+in 500 (RAW-172, RAW-193); it accepts 64 MiB, so the bomb is inflated (RAW-171); it forwards `path_qs`, so the absolute
+form is served (RAW-071, RAW-072). aiohttp logs a traceback for each request that is no HTTP; that is no matter of the
+wire and does not count here.
 """
 
 from tests.faults.case import Row
