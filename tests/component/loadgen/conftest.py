@@ -39,6 +39,7 @@ class Engine:
         self.arrived = asyncio.Condition()
         self.connections = 0
         self.metrics = b""
+        self.tokenizes = False
         self.version = b'{"version": "0.32.0"}'
         self.answer = self.whole_stream
         self._tasks = set()
@@ -78,16 +79,28 @@ class Engine:
             pages = {"/v1/models": b'{"data": [{"id": "tiny"}]}', "/version": self.version, "/metrics": self.metrics}
             writer.write(plain(200, pages[path], "Content-Type: application/json"))
             return True
+        if path == "/tokenize":
+            return self._tokenize(json.loads(body), writer)
         request = SimpleNamespace(path=path, headers=headers, body=json.loads(body), number=len(self.asked))
         async with self.arrived:
             self.asked.append(request)
             self.arrived.notify_all()
         return await self.answer(request, writer)
 
+    def _tokenize(self, body, writer):
+        """Three tokens to two words, and a template of 17; 404 unless the test turns it on."""
+        if not self.tokenizes:
+            writer.write(plain(404, b"{}", "Content-Type: application/json"))
+            return True
+        words = len(body["messages"][0]["content"].split())
+        count = json.dumps({"count": 17 + words * 3 // 2}).encode()
+        writer.write(plain(200, count, "Content-Type: application/json"))
+        return True
+
     async def whole_stream(self, request, writer):
         tokens = request.body["max_tokens"]
         events = [chunk() for _ in range(tokens - 1)] + [chunk(finish="length")]
-        events += [usage(len(request.body["prompt"]), tokens), b"data: [DONE]\n\n"]
+        events += [usage(len(request.body.get("prompt", ())), tokens), b"data: [DONE]\n\n"]
         writer.write(STREAM_HEAD + b"".join(map(framed, events)) + b"0\r\n\r\n")
         return True
 

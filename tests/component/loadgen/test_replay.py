@@ -266,6 +266,14 @@ async def test_the_chat_endpoint_is_asked_in_its_own_way(engine, asking, wire):
     assert run.manifest()["calibration"]["source"] == "assumed"
 
 
+async def test_chat_lengths_are_measured_where_the_engine_can_tokenize(engine, asking, wire):
+    engine.tokenizes = True
+    run, _ = await results(asking(engine.url, rows=1, prompt=317, endpoint=Endpoint.CHAT))
+    calibration = run.manifest()["calibration"]
+    assert calibration == {"source": "tokenize", "tokens_per_word": 1.5, "template_tokens": 17.0}
+    assert len(engine.asked[0].body["messages"][0]["content"].split()) == 200
+
+
 async def test_progress_is_told_to_the_end(engine, asking):
     seen = []
     await results(asking(engine.url, rows=30, gap=0.02), on_progress=seen.append)
