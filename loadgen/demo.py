@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from loadgen.children import Child, answers, fetch, free_address
-from loadgen.failure import Exit, StopError
+from loadgen.failure import Exit, StopError, UsageError
 from loadgen.flags import Switch
 from loadgen.options import Progress, ReplayOptions, SourceOptions
 
@@ -74,6 +74,8 @@ def demo(
     from loadgen.demo_result import Conditions  # noqa: PLC0415  (numpy and aiohttp need not load for --help)
     from loadgen.sim.profile import load_profile  # noqa: PLC0415
 
+    if not 0.1 <= rate <= 100:
+        raise UsageError(f"--rate {rate:g}: must be from 0.1 to 100 requests/s")
     size = QUICK if quick else FULL
     conditions = Conditions(load_profile("8b"), preset, size.rows, rate, size.speed, seed)
     folder = unused(out)
