@@ -29,6 +29,10 @@ _SENTENCES = {
 """What a client is told: never bytes of the engine."""
 
 
+_JOIN_BYTES = 16 * 1024
+"""A body up to this size is copied behind its head: one buffer costs the kernel less than two."""
+
+
 class NotSentError(Exception):
     """Not one byte of the request reached the backend."""
 
@@ -37,7 +41,7 @@ class ClientStalledError(Exception):
     """The client stopped reading its answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outgoing:
     """A request as the engine gets it."""
 
@@ -57,8 +61,12 @@ class Outgoing:
         lines = [f"{self.method} {self.path} HTTP/1.1\r\n".encode("ascii")]
         lines += [b"%b: %b\r\n" % field for field in fields]
         lines.append(b"\r\n")
-        head = b"".join(lines)
-        return (head, self.body) if self.body else (head,)
+        if length is None:
+            return (b"".join(lines),)
+        if length > _JOIN_BYTES:
+            return (b"".join(lines), self.body)
+        lines.append(self.body)
+        return (b"".join(lines),)
 
 
 class Engines:

@@ -34,7 +34,7 @@ _CHUNKED = ((b"Transfer-Encoding", b"chunked"),)
 Fields = tuple[tuple[bytes, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ClientSide:
     """The client's half of one request, as far as its answer is concerned."""
 
@@ -145,18 +145,18 @@ class Delivery:
 
     def _write_head(self, head: Head, framing: Fields, body: bytes = b"") -> None:
         client = self._client
-        fields = [field for field in headers.client_headers(head.headers) if field[0] != b"x-request-id"]
         block = head_bytes(
             head.status,
-            (*fields, *framing, *client.headers),
+            (*framing, *client.headers),
             keep_alive=not self._close,
             http10=client.http10,
             reason=head.reason,
+            lines=_client_lines(head),
         )
         self.started = True
         self._write(block + body)
 
-    # The ways.
+    # The ways. These run for every read.
     def _splice(self, wire: bytes, payload: bytes) -> None:  # noqa: ARG002 - all ways have one signature
         transport = self._client.connection.transport
         if transport is not None:
@@ -170,10 +170,10 @@ class Delivery:
             self._write(chunk(payload))
 
     def _sift(self, wire: bytes, payload: bytes) -> None:  # noqa: ARG002
-        assert self._remover is not None
-        rest = self._remover.feed(payload)
-        if rest:
-            self._write(chunk(rest) if self._own_chunks else rest)
+        rest = self._remover.feed(payload)  # type: ignore[union-attr]
+        transport = self._client.connection.transport
+        if rest and transport is not None:
+            transport.write(b"%x\r\n%b\r\n" % (len(rest), rest) if self._own_chunks else rest)
 
     def _hold(self, wire: bytes, payload: bytes) -> None:  # noqa: ARG002
         self._held.append(payload)
@@ -182,3 +182,11 @@ class Delivery:
         transport = self._client.connection.transport
         if transport is not None and data:
             transport.write(data)
+
+
+def _client_lines(head: Head) -> bytes:
+    """Return the engine's fields as lines for a client; made once for all answers that share a head."""
+    if head.client_lines is None:
+        fields = headers.client_headers(head.headers)
+        head.client_lines = b"".join([b"%b: %b\r\n" % field for field in fields if field[0] != b"x-request-id"])
+    return head.client_lines

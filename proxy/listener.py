@@ -176,7 +176,13 @@ class Listener(web.Server):
 
 
 def head_bytes(
-    status: int, headers: Iterable[tuple[bytes, bytes]], *, keep_alive: bool, http10: bool, reason: bytes = b""
+    status: int,
+    headers: Iterable[tuple[bytes, bytes]],
+    *,
+    keep_alive: bool,
+    http10: bool,
+    reason: bytes = b"",
+    lines: bytes = b"",
 ) -> bytes:
     """Build the head of an answer.
 
@@ -186,13 +192,14 @@ def head_bytes(
         keep_alive: whether the connection stays after this answer.
         http10: the client speaks HTTP/1.0.
         reason: reason phrase; the standard one when empty.
+        lines: more fields, as lines already, which come first.
     """
-    lines = [b"HTTP/1.%d %d %b\r\n" % (0 if http10 else 1, status, reason or _REASONS.get(status, b""))]
-    lines += [b"%b: %b\r\n" % field for field in headers]
+    parts = [b"HTTP/1.%d %d %b\r\n" % (0 if http10 else 1, status, reason or _REASONS.get(status, b"")), lines]
+    parts += [b"%b: %b\r\n" % field for field in headers]
     if not keep_alive:
-        lines.append(b"Connection: close\r\n\r\n")
+        parts.append(b"Connection: close\r\n\r\n")
     elif http10:
-        lines.append(b"Connection: keep-alive\r\n\r\n")
+        parts.append(b"Connection: keep-alive\r\n\r\n")
     else:
-        lines.append(b"\r\n")
-    return b"".join(lines)
+        parts.append(b"\r\n")
+    return b"".join(parts)

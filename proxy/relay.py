@@ -150,10 +150,10 @@ class Relay:
     def on_body(self, wire: bytes, payload: bytes) -> None:
         """Look beside the stream, and pass it on."""
         now = time.monotonic()
-        if not self._last_read:
-            self._wait(self._patience.idle_s)
-        self._last_read = now
         exchange = self._exchange
+        if not self._last_read:
+            self._first_body(now)
+        self._last_read = now
         scanner = self._scanner
         if scanner is not None:
             self._tail = payload
@@ -165,6 +165,12 @@ class Relay:
                     self._first_token = None
         exchange.response_bytes += len(payload)
         self.delivery.pass_on(wire, payload)
+
+    def _first_body(self, now: float) -> None:
+        """Shorten the timer from the patience for the first byte to the patience between two, if that is sooner."""
+        patience = self._patience
+        if now + patience.idle_s < (self._exchange.sent or now) + patience.first_byte_s:
+            self._wait(patience.idle_s)
 
     def on_end(self) -> None:
         """Finish the answer, or find that it only looks finished."""

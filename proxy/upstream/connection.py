@@ -112,7 +112,8 @@ class Connection(asyncio.Protocol):
         self._receiver = receiver
         self._framing = None
         self.touched = False
-        self._transport.writelines(list(parts))
+        for part in parts:
+            self._transport.write(part)
 
     def abort(self) -> None:
         """Close at once and forget the receiver; the engine sees the close and frees the sequence."""

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import httptools
 
@@ -34,6 +35,8 @@ class Head:
     chunked: bool = False
     length: int | None = None
     """`Content-Length`; None: chunked, or until the connection closes."""
+    client_lines: bytes | None = None
+    """What the relay made of the fields for its clients; heads are shared (`parse_head`)."""
 
     def get(self, name: bytes) -> bytes:
         """Return the first value of a header, or b""."""
@@ -81,8 +84,11 @@ def split_head(buffer: bytes) -> int:
     return end + 4 if end >= 0 else 0
 
 
+@lru_cache(maxsize=256)
 def parse_head(block: bytes) -> Head:
     """Parse one head, which ends with its empty line.
+
+    Heads of the same bytes are one object, not to be changed: all streams that begin within one second share theirs.
 
     Raises:
         BadHeadError: not valid, conflicting or ambiguous lengths, a control character, an oversized field, an upgrade.
