@@ -68,7 +68,9 @@ class EngineProfile:
     noise_sigma: float = 0.0
     """Sigma of a lognormal factor of mean 1 on every step time; needs a source of randomness in the engine."""
     concurrency_cap: int = 48
-    """Not the engine's: the concurrency at its knee, which a proxy in front should hold."""
+    """Not the engine's: the sequences that a proxy in front should let run, at the knee."""
+    kv_fraction: float = 0.9
+    """Not the engine's: the share of the KV cache that a proxy in front should let fill."""
     source: str = ""
     """Where the constants come from, in one sentence; printed wherever the profile's figures are."""
 
@@ -84,6 +86,8 @@ class EngineProfile:
             )
         if min(self.a, self.b, self.c, self.d, self.e, self.noise_sigma, self.long_prefill_token_threshold) < 0:
             raise ValueError("a, b, c, d, e, noise_sigma and long_prefill_token_threshold must not be negative")
+        if not 0 < self.kv_fraction <= 1:
+            raise ValueError(f"kv_fraction must be above 0 and at most 1, got {self.kv_fraction}")
         if self.a == 0:
             raise ValueError("a must be above 0: a step that takes no time would never let the clock advance")
 

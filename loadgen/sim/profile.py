@@ -46,6 +46,7 @@ class _File(BaseModel):
     max_num_queued_reqs: int | None = Field(default=None, ge=0)
     max_num_queued_tokens: int | None = Field(default=None, ge=0)
     concurrency_cap: int = Field(ge=1)
+    kv_fraction: float = Field(default=0.9, gt=0, le=1)
 
 
 def profile_names() -> list[str]:

@@ -1,4 +1,4 @@
-"""The product's own Dispatcher as the front of a study: the same scheduling core as in the proxy, on a virtual clock."""
+"""The product's own Dispatcher as the front of a study: the scheduling core of the proxy on a virtual clock."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,6 +52,13 @@ class LaneOptions:
     cap: int | None = None
     """Sequences per backend; None: the engine profile's."""
 
+    @property
+    def drop_factor(self) -> float:
+        """Multiple of the deadline at which a request is dropped."""
+        if self.drop is not None:
+            return self.drop
+        return 1.0 if self.preset is Preset.STRICT else 5.0
+
 
 def lanewise(profile: EngineProfile, options: LaneOptions, backends: int) -> "DispatcherFront":
     """Build the product as a study runs it: deadline lanes with a prefill budget.
@@ -59,14 +66,13 @@ def lanewise(profile: EngineProfile, options: LaneOptions, backends: int) -> "Di
     An engine with a long-prefill threshold gets separate prefill budgets per lane, as docs/algorithm.md says.
     """
     strict = options.preset is Preset.STRICT
-    drop = options.drop if options.drop is not None else (1.0 if strict else 5.0)
     threshold = profile.long_prefill_token_threshold > 0
     scheduling = Scheduling(
         lanes=_lanes(SHORT_SLO_S, LONG_SLO_S),
         lane_order=LaneOrder.SHORT_FIRST if strict else LaneOrder.DEADLINE,
         budget_mode=BudgetMode.SEPARATE if threshold else BudgetMode.SHARED,
         prefill_budget_tokens=profile.max_num_batched_tokens,
-        drop_factor=drop,
+        drop_factor=options.drop_factor,
         prefill_s_per_token=profile.c,
         step_s=profile.a,
         installments=Installments() if options.installments else None,
@@ -125,7 +131,8 @@ class DispatcherFront:
         self, scheduling: Scheduling, profile: EngineProfile, cap: int, backends: int, *, kv_guard: bool = True
     ) -> None:
         kv_tokens = profile.kv_tokens if kv_guard else None
-        limits = [BackendLimits(str(number), cap, kv_tokens=kv_tokens) for number in range(backends)]
+        share = profile.kv_fraction
+        limits = [BackendLimits(str(number), cap, kv_tokens=kv_tokens, kv_fraction=share) for number in range(backends)]
         self.dispatcher = Dispatcher(scheduling, limits)
         self._splits = scheduling.installments is not None
         self._output = float(FIRST_OUTPUT_GUESS)

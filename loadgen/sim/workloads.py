@@ -65,19 +65,27 @@ class Workload:
     surges: bool = False
     """Whether 20 s in every 150 s run at three times the rate."""
 
-    def window(self, seed: int, size: int) -> Window:
-        """Cut `size` consecutive rows with a start drawn by `seed`.
+    def windows(self, count: int, size: int, seed: int = 1) -> list[Window]:
+        """Cut `count` windows of `size` consecutive rows (all rows when there are fewer); they may overlap.
+
+        The possible starts are divided into `count` equal stretches and one start is drawn from each by `seed`, so that
+        the windows together stand for the whole recording.
 
         Raises:
-            UsageError: the workload has fewer rows.
+            UsageError: no windows, or windows of less than two rows.
         """
-        if size < 2 or size > len(self.times):
-            raise UsageError(f"workload {self.name}: a window of {size} rows does not fit; it has {len(self.times)}")
-        return self.cut(random.Random(seed).randrange(len(self.times) - size + 1), size)
+        if count < 1 or size < 2 or len(self.times) < 2:
+            raise UsageError(
+                f"workload {self.name}: {count} windows of {size} rows cannot be cut; it needs 1 of 2 rows"
+            )
+        rows = min(size, len(self.times))
+        rng, stretch = random.Random(seed), (len(self.times) - rows) / count
+        return [self.cut(int((number + rng.random()) * stretch), rows) for number in range(count)]
 
     def cut(self, start: int, size: int) -> Window:
-        """Cut `size` consecutive rows from row `start` on. The unit of time is the mean gap of the whole workload, so
-        that a busy window stays busier than a calm one.
+        """Cut `size` consecutive rows from row `start` on.
+
+        The unit of time is the mean gap of the whole workload, so that a busy window stays busier than a calm one.
         """
         times, end = self.times, start + size
         unit = (times[-1] - times[0]) / (len(times) - 1)
@@ -156,9 +164,7 @@ def _timed(rows: Sequence[Row]) -> list[_Timed]:
 def _documents(rows: list[Row], count: int, rng: random.Random) -> list[_Timed]:
     """Draw rows, each spread inside its tick of the clock."""
     drawn = rng.sample(rows, min(count, len(rows)))
-    return sorted(
-        ((row.t_ns + rng.random() * TICK_NS) / 1e9, row.prompt_tokens, row.output_tokens) for row in drawn
-    )
+    return sorted(((row.t_ns + rng.random() * TICK_NS) / 1e9, row.prompt_tokens, row.output_tokens) for row in drawn)
 
 
 def _span(rows: Sequence[_Timed]) -> float:
@@ -172,8 +178,9 @@ def _workload(name: str, rows: list[_Timed], longest_prompt: int) -> Workload:
 
 
 def _surging(at: Sequence[float], rate: float) -> list[float]:
-    """Return when the cumulated rate reaches each of `at`: a rate of `rate` in the mean, three times as high in a
-    surge as between surges.
+    """Return when the cumulated rate reaches each of `at`.
+
+    The rate is `rate` in the mean, and three times as high in a surge as between surges.
     """
     calm = rate * CYCLE_S / (CYCLE_S + (SURGE_FACTOR - 1) * SURGE_S)
     edges = [0.0, SURGE_AT_S, SURGE_AT_S + SURGE_S]

@@ -1,0 +1,244 @@
+"""The command `lanewise-load study`: scheduling policies side by side, in virtual time, on public traces."""
+
+import json as jsonlib
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from loadgen.failure import Exit, UsageError
+from loadgen.flags import Switch
+from loadgen.sim.nouns import EngineProfile
+from loadgen.sim.profile import load_profile
+from loadgen.sim.trials import POLICIES, Figures, Study, Trial
+from loadgen.sim.virtual import LaneOptions, Preset
+from loadgen.sim.workloads import workload_names
+
+app = App(name="study", help="Run the scheduling policies in virtual time and tabulate them.", help_format="plaintext")
+
+OnOff = Literal["on", "off"]
+_NARROWEST = 132
+"""Columns that the table needs; a narrower terminal breaks the lines."""
+_COLUMNS = (
+    "workload",
+    "load",
+    "policy",
+    "goodput",
+    "short p50",
+    "short p99",
+    "long p99",
+    "TPOT p99",
+    "short lost",
+    "long lost",
+    "preempted",
+    "completed/s",
+)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFlags:
+    """Flags of the simulated engine that differ from its profile."""
+
+    long_prefill_threshold: int | None = None
+    """Most tokens of one prompt in a step shared with others; lanewise then uses one prefill budget per lane."""
+    max_num_batched_tokens: int | None = None
+    """Token budget of one step."""
+    prefix_caching: OnOff | None = None
+    """Whether the engine finds prompts that it has computed before."""
+    kv_blocks: int | None = None
+    """Size of the KV cache, in blocks."""
+
+    def apply(self, profile: EngineProfile) -> EngineProfile:
+        """Return the profile with these flags.
+
+        Raises:
+            UsageError: a combination that no engine could run with.
+        """
+        changes: dict[str, Any] = {
+            "long_prefill_token_threshold": self.long_prefill_threshold,
+            "max_num_batched_tokens": self.max_num_batched_tokens,
+            "prefix_caching": None if self.prefix_caching is None else self.prefix_caching == "on",
+            "kv_blocks": self.kv_blocks,
+        }
+        try:
+            return replace(profile, **{key: value for key, value in changes.items() if value is not None})
+        except ValueError as error:
+            raise UsageError(f"engine flags: {error}") from None
+
+
+_NO_FLAGS = EngineFlags()
+
+
+@app.default
+def study(
+    *,
+    traces: Path,
+    workload: Annotated[list[str], Parameter(negative="", consume_multiple=True)],
+    load: Annotated[list[float], Parameter(negative="", consume_multiple=True)],
+    policy: Annotated[list[str], Parameter(negative="", consume_multiple=True)],
+    preset: Preset = Preset.STRICT,
+    drop: float | None = None,
+    installments: OnOff = "off",
+    cap: int | None = None,
+    engine: str = "8b",
+    flags: EngineFlags = _NO_FLAGS,
+    backends: int = 1,
+    windows: int = 3,
+    rows: int = 4000,
+    seed: int = 1,
+    json: Switch = False,
+) -> int:
+    """Drive policies and simulated engines through a recorded workload in virtual time, and tabulate what came out.
+
+    Everything random is drawn by seed: the same command prints the same figures.
+
+    Parameters
+    ----------
+    traces
+        Folder with azure/AzureLLMInferenceTrace_conv.csv, azure/AzureLLMInferenceTrace_code.csv and
+        mooncake/conversation_trace.jsonl in it.
+    workload
+        mixed, azure, burst or conv; may be repeated.
+    load
+        Multiple of the saturated throughput of all backends, which the study measures first; may be repeated.
+    policy
+        direct, bounded-queue, static-lanes, lanewise or reference; may be repeated.
+    preset
+        Of lanewise. strict: short lane first, dropped when late. gentle: deadline order, late ones step behind.
+    drop
+        Of lanewise: multiple of the deadline at which a request is dropped; else the preset's (1 or 5).
+    installments
+        Of lanewise: feed long prompts in parts.
+    cap
+        Of lanewise: sequences per backend; else the engine profile's.
+    engine
+        Profile of the simulated engine: 8b, 14b, 910b-like, tiny-cpu, or a file.
+    backends
+        How many of them.
+    windows
+        Windows of the workload; figures are their mean.
+    rows
+        Requests of one window.
+    seed
+        Draws the windows.
+    json
+        Print one JSON array.
+    """
+    _check(workload, load, policy, drop=drop, cap=cap, backends=backends)
+    base = load_profile(engine)
+    bench = Study(traces, base, flags.apply(base))
+    lanes = LaneOptions(preset, drop, installments == "on", cap)
+    trials = [
+        Trial(name, at, by, lanes, backends, windows, rows, seed) for name in workload for at in load for by in policy
+    ]
+    done = list(_run(bench, trials))
+    if json:
+        sys.stdout.write(jsonlib.dumps([_document(bench, *row) for row in done], allow_nan=False) + "\n")
+    else:
+        _print(bench, done)
+    return Exit.DONE
+
+
+def _check(
+    workloads: list[str],
+    loads: list[float],
+    policies: list[str],
+    *,
+    drop: float | None,
+    cap: int | None,
+    backends: int,
+) -> None:
+    for name in workloads:
+        if name not in workload_names():
+            raise UsageError(f"--workload {name}: not known; one of {', '.join(workload_names())}")
+    for name in policies:
+        if name not in POLICIES:
+            raise UsageError(f"--policy {name}: not known; one of {', '.join(POLICIES)}")
+    for load in loads:
+        if not 0 < load <= 100:
+            raise UsageError(f"--load {load:g}: must be above 0 and at most 100 (1 is what the engine can just do)")
+    if drop is not None and not drop >= 1:
+        raise UsageError(f"--drop {drop:g}: must be at least 1, the deadline itself")
+    if cap is not None and cap < 1:
+        raise UsageError(f"--cap {cap}: must be at least 1")
+    if not 1 <= backends <= 1024:
+        raise UsageError(f"--backends {backends}: must be from 1 to 1024")
+
+
+def _run(bench: Study, trials: list[Trial]) -> Iterator[tuple[Trial, Figures]]:
+    console = Console(stderr=True)
+    for number, trial in enumerate(trials, 1):
+        saturated = bench.saturated_per_s(trial.workload)
+        if console.is_terminal:
+            console.print(
+                f"{number}/{len(trials)}  {trial.workload} {trial.load:g}x "
+                f"({trial.load * saturated * trial.backends:.2f} requests/s)  {trial.policy}",
+                highlight=False,
+            )
+        yield trial, bench.run(trial)
+
+
+def _document(bench: Study, trial: Trial, figures: Figures) -> dict[str, Any]:
+    ours, engine = trial.policy == "lanewise", bench.engine
+    return {
+        "workload": trial.workload,
+        "load": trial.load,
+        "policy": trial.policy,
+        "preset": trial.lanes.preset.value if ours else None,
+        "drop": trial.lanes.drop_factor if ours else None,
+        "installments": "on" if ours and trial.lanes.installments else "off",
+        "engine": engine.name,
+        "backends": trial.backends,
+        "windows": trial.windows,
+        "rows": trial.rows,
+        "seed": trial.seed,
+        "long_prefill_threshold": engine.long_prefill_token_threshold,
+        "max_num_batched_tokens": engine.max_num_batched_tokens,
+        "prefix_caching": "on" if engine.prefix_caching else "off",
+        "kv_blocks": engine.kv_blocks,
+        "cap": (trial.lanes.cap or engine.concurrency_cap) if ours else None,
+        "saturated_per_s": bench.saturated_per_s(trial.workload),
+        **asdict(figures),
+    }
+
+
+def _print(bench: Study, rows: list[tuple[Trial, Figures]]) -> None:
+    table = Table(
+        title=f"engine {bench.engine.name}, backends: {rows[0][0].backends}", title_justify="left", box=SIMPLE
+    )
+    for column in _COLUMNS:
+        table.add_column(column, justify="left" if column in {"workload", "policy"} else "right")
+    for trial, figures in rows:
+        table.add_row(*_cells(trial, figures))
+    console = Console()
+    console.width = max(console.width, _NARROWEST)
+    console.print(table)
+    console.print(
+        "TTFT percentiles are over completed requests, in seconds: read them beside the losses. "
+        f"Engine constants: {bench.engine.source}.",
+        highlight=False,
+    )
+
+
+def _cells(trial: Trial, figures: Figures) -> list[str]:
+    return [
+        trial.workload,
+        f"{trial.load:g}",
+        trial.policy + (f" {trial.lanes.preset}" if trial.policy == "lanewise" else ""),
+        f"{figures.goodput:.3f}",
+        *(
+            "-" if value is None else f"{value:.2f}"
+            for value in (figures.short_ttft_p50_s, figures.short_ttft_p99_s, figures.long_ttft_p99_s)
+        ),
+        "-" if figures.tpot_p99_s is None else f"{figures.tpot_p99_s:.3f}",
+        *("-" if value is None else f"{100 * value:.1f} %" for value in (figures.short_lost, figures.long_lost)),
+        f"{figures.preemptions:.0f}",
+        f"{figures.completed_per_s:.2f}",
+    ]
