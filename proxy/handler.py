@@ -6,8 +6,8 @@ The one way back: a connection that failed before a byte was sent gives its gran
 
 import asyncio
 import logging
+import os
 import random
-import secrets
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -167,9 +167,11 @@ class Corridor:
         )
 
     def _open(self, request: web.BaseRequest) -> Exchange:
-        wanted = headers.header(request.raw_headers, self._id_header)
-        fit = headers.client_request_id(((b"x-request-id", wanted),)) if wanted is not None else None
-        return Exchange(fit or secrets.token_hex(8), time.monotonic(), time.time(), method=request.method)
+        request_id = None
+        if self._limits.id_header in request.headers:
+            wanted = headers.header(request.raw_headers, self._id_header) or b""
+            request_id = headers.client_request_id(((b"x-request-id", wanted),))
+        return Exchange(request_id or os.urandom(8).hex(), time.monotonic(), time.time(), method=request.method)
 
     def _client(self, request: web.BaseRequest, exchange: Exchange) -> ClientSide:
         connection = request.protocol
