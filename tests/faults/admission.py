@@ -4,6 +4,7 @@ import asyncio
 import os
 import statistics
 import time
+from itertools import pairwise
 from typing import Any
 
 from tests.faults import upstream, wire
@@ -60,7 +61,7 @@ async def leave(station: Station, clients: list[wire.Client]) -> dict[str, float
         "connection_kept": True,
         "held_after": FREE,
     },
-    why="429 in less than 5 ms (median of 40 on one kept connection), with a time to come back that is not the same for all",
+    why="429 in less than 5 ms (median of 40 on one connection); not all are to come back at the same time",
     alone=True,
 )
 async def _full() -> dict[str, Any]:
@@ -116,7 +117,7 @@ _SERVICE_S, _SLOTS, _STORM = 0.05, 4, 200
         "spread_of_waits": {"at_least": 1.3},
         "held_after": FREE,
     },
-    why="clients of our own that wait as the OpenAI library does (retry-after-ms); what is admitted is served at full speed",
+    why="clients of our own that wait as the OpenAI library does; what is admitted is served at full speed",
     alone=True,
 )
 async def _storm() -> dict[str, Any]:
@@ -155,7 +156,7 @@ async def _storm() -> dict[str, Any]:
 
 def _busy_seconds(finished: list[float]) -> float:
     """Time in which something was served: gaps longer than four service times are the clients' own waiting."""
-    gaps = [later - sooner for sooner, later in zip(finished, finished[1:], strict=False)]
+    gaps = [later - sooner for sooner, later in pairwise(finished)]
     return _SERVICE_S + sum(gap for gap in gaps if gap < 4 * _SERVICE_S)
 
 
@@ -225,7 +226,7 @@ async def _burst() -> dict[str, Any]:
     }
 
 
-_PREFILL_S = 0.15
+_PREFILL_S = 0.1
 _LONG_TEXT = "word " * 6000
 
 
@@ -247,8 +248,8 @@ class _Engine:
         await connection.send(b"0\r\n\r\n")
 
 
-async def _short_beside_long(port: int) -> list[float]:
-    """TTFT of 20 short requests while 12 clients send long ones, each again and again."""
+async def _short_beside_long(port: int, times: int) -> list[float]:
+    """TTFT of some short requests while 12 clients send long ones, each again and again."""
     stop = asyncio.Event()
     long = chat(stream=True, messages=[{"role": "user", "content": _LONG_TEXT}])
 
@@ -259,7 +260,7 @@ async def _short_beside_long(port: int) -> list[float]:
     running = asyncio.gather(*(load() for _ in range(12)))
     await asyncio.sleep(0.5)
     found = []
-    for _ in range(20):
+    for _ in range(times):
         client = await wire.Client.connect(port)
         client.send(wire.request(STREAM))
         await client.read_until(b"Hello", 10.0)
@@ -279,9 +280,9 @@ async def _short_beside_long(port: int) -> list[float]:
 )
 async def _lanes() -> dict[str, Any]:
     async with start(script=_Engine()) as station:
-        through = await _short_beside_long(station.port)
+        through = await _short_beside_long(station.port, 20)
         station.upstream.script = _Engine()
-        direct = await _short_beside_long(station.upstream.port)
+        direct = await _short_beside_long(station.upstream.port, 5)
     return {
         "long_prefill_s": _PREFILL_S,
         "through_median_s": round(statistics.median(through), 3),

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.faults import admission, bodies, lifecycle, odd_answers, raw, semantics  # noqa: F401 - importing registers
+from tests.faults import admission, bodies, exposure, lifecycle, odd_answers, operations, raw, semantics  # noqa: F401 - importing registers
 from tests.faults.case import CASES, Case, Observe
 
 __all__ = ["CASES", "replaced"]

@@ -126,8 +126,9 @@ Script = Callable[[Seen, Connection], Awaitable[None]]
 class Upstream:
     """A listening socket on loopback that runs a script for each request, and keeps them all."""
 
-    def __init__(self, script: "Script | None" = None, *, port: int = 0) -> None:
+    def __init__(self, script: "Script | None" = None, *, port: int = 0, host: str = "127.0.0.1") -> None:
         self.script: Script = script or healthy
+        self.host = host
         self.port = port
         self.seen: list[Seen] = []
         self.connections: list[Connection] = []
@@ -145,7 +146,7 @@ class Upstream:
         await self.stop()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, limit=_LIMIT, backlog=2048)
+        self._server = await asyncio.start_server(self._connected, self.host, self.port, limit=_LIMIT, backlog=2048)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -160,7 +161,7 @@ class Upstream:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def requests(self) -> list[Seen]:
