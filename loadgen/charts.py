@@ -69,7 +69,7 @@ class Bar:
 
 def duration(seconds: float) -> str:
     """Write a tick of a time axis."""
-    return f"{seconds * 1000:g} ms" if seconds < 1 else f"{seconds:g} s"
+    return f"{seconds * 1000:g} ms" if 0 < seconds < 1 else f"{seconds:g} s"
 
 
 def distribution(curves: Sequence[Curve], limit_s: float, label: str) -> str:
@@ -185,7 +185,7 @@ def _ticks_x(x: Axis, ticks: Iterable[float]) -> str:
 def _limit_x(x: Axis, limit_s: float) -> str:
     at = x.at(limit_s)
     line = f'<path class="limit" d="M{at:.1f},{_TOP}V{HEIGHT - _BOTTOM}"/>'
-    return f'{line}<text class="limit-text" x="{at + 4:.1f}" y="{_TOP + 11}">SLO {duration(limit_s)}</text>'
+    return f'{line}<text class="limit-text" x="{at + 4:.1f}" y="{HEIGHT - _BOTTOM - 7}">SLO {duration(limit_s)}</text>'
 
 
 def _limit_y(y: Axis, limit_s: float) -> str:

@@ -161,7 +161,8 @@ class Told:
         if self.interrupted:
             found.append("Interrupted: only a part of the requests was sent, the numbers cannot be compared.")
         if self.comparison is not None:
-            found += [f"Read the numbers as rough: {reason}." for reason in self.comparison.conditions_differ]
+            reasons = (_named(reason) for reason in self.comparison.conditions_differ)
+            found += [f"Read the numbers as rough: {reason}." for reason in reasons]
         found += [
             f"The simulated engine itself was late in pass {name}: p99 {seconds(late)} of wall-clock time. "
             "A machine with more free cores gives truer numbers."
@@ -199,6 +200,7 @@ class Told:
 
     def print(self, out: Console) -> None:
         """Print the table, the gate, and where everything is."""
+        out.print(self.conditions.sentence, markup=False)
         if self.rows:
             out.print(self._table())
             remarks = self.remarks
@@ -219,7 +221,7 @@ class Told:
 
     def _table(self) -> Table:
         before, after = self.sides
-        table = Table(title=self.conditions.sentence, title_justify="left")
+        table = Table()
         table.add_column("")
         for heading in (f"{before.name} {before.chinese}", f"{after.name} {after.chinese}", "change 变化"):
             table.add_column(heading, justify="right")
@@ -252,6 +254,13 @@ def result(
     return Told(
         conditions, folder, sides, table, gate(before, after), compare(runs[0], runs[1], force=True), stopped, lateness
     )
+
+
+def _named(reason: str) -> str:
+    """Call runs A and B of a comparison by their names."""
+    for letter, (name, _) in zip("AB", _NAMES, strict=True):
+        reason = reason.replace(f"run {letter}:", f"pass {name}:")
+    return reason
 
 
 def write(told: Told) -> None:

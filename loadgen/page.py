@@ -48,9 +48,9 @@ def render(page: Page) -> str:
     style = files("loadgen").joinpath("assets", "page.css").read_text(encoding="utf-8")
     parts = [
         f"<h1>{escape(page.title)}</h1><p>{escape(page.lead)}</p>",
-        *(f'<p class="notice">{escape(notice)}</p>' for notice in page.notices),
         *(_check(check) for check in page.checks),
         _cards(page.rows),
+        *(f'<p class="notice">{escape(notice)}</p>' for notice in page.notices),
         _heading("Before and after", "前后对比"),
         _table(page),
         _heading("Time to first token", "首字延迟"),
@@ -60,7 +60,7 @@ def render(page: Page) -> str:
         _keys(
             (("good", "inside every SLO"), ("late", "complete, but late"), ("rejected", "rejected"), ("lost", "lost"))
         ),
-        f"<figure>{_outcomes(page)}</figure>",
+        f'<figure class="bars">{_outcomes(page)}</figure>',
         _heading("Conditions", "条件"),
         _facts(page.facts),
         _remarks(page.remarks),

@@ -82,6 +82,19 @@ class EventWriter:
         self._tail = f'"{"}" if label.chat else ""},"logprobs":null,"finish_reason":null,{rest}"token_ids":'
         self._chat = label.chat
         self._spoken = [0] * len(self._heads)
+        self._plain = not job.running_usage and not job.shows_tokens
+        self._plain_heads = tuple(head.encode() for head in self._heads)
+        self._plain_tail = f"{self._tail}null}}]}}\n\n".encode()
+
+    def plain(self, index: int, word: str) -> bytes | None:
+        """Return the event of one token in the middle of an answer; None when it is not one of the plain ones.
+
+        Nearly every token of a run comes by here: no JSON is made, only bytes are put together.
+        """
+        if not self._plain or not self._spoken[index]:
+            return None
+        self._spoken[index] += 1
+        return self._plain_heads[index] + word.encode() + self._plain_tail
 
     def token(self, index: int, words: str, ids: Sequence[int], finish: Finish | None) -> list[bytes]:
         """Return the events of newly made tokens of one sequence, several when the reader was slow.

@@ -125,7 +125,12 @@ class StreamReply:
 
     def token(self, index: int, word: Spoken, finish: Finish | None) -> None:
         """Write one token, or keep it back."""
-        held = self._held[index]
+        held, transport = self._held[index], self._transport
+        if finish is None and transport is not None and not held.ids and self._takes(transport):
+            event = self._writer.plain(index, word.text)
+            if event is not None:
+                transport.write(_frame(event) if self._framed else event)
+                return
         held.words.append(word.text)
         held.ids.append(word.id)
         if finish is not None:
@@ -133,8 +138,12 @@ class StreamReply:
             self._open -= 1
         if not self._open:
             self._flush_all()
-        elif self._transport is not None and self._transport.get_write_buffer_size() <= _HIGH_WATER:
+        elif transport is not None and self._takes(transport):
             self._write(self._events(index))
+
+    @staticmethod
+    def _takes(transport: asyncio.WriteTransport) -> bool:
+        return transport.get_write_buffer_size() <= _HIGH_WATER and not transport.is_closing()
 
     def _flush_all(self) -> None:
         """Write everything kept back, and the end when it has come."""
