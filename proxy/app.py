@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 
 import uvloop
@@ -196,15 +196,23 @@ def build(settings: Settings) -> App:
         raise StartError(str(error)) from None
 
 
-async def serve(app: App, stop: asyncio.Event, hurry: asyncio.Event) -> None:
+async def serve(
+    app: App, stop: asyncio.Event, hurry: asyncio.Event, started: Callable[[], None] = lambda: None
+) -> None:
     """Run until `stop`, drain until `hurry` or the time to drain is over, close.
+
+    Args:
+        app: not started yet.
+        stop: ends the service and begins the drain.
+        hurry: ends the drain.
+        started: called once requests are served.
 
     Raises:
         StartError: see `App.start`.
     """
     try:
         await app.start()
-        _calm_the_collector()
+        started()
         await stop.wait()
         await app.drain(hurry)
     finally:
@@ -234,7 +242,7 @@ async def _run(settings: Settings) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    await serve(build(settings), stop, hurry)
+    await serve(build(settings), stop, hurry, _calm_the_collector)
     return 0
 
 

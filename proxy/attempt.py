@@ -144,7 +144,7 @@ class Engines:
     @staticmethod
     def _parts(outgoing: Outgoing, pool: Pool, exchange: Exchange) -> Iterable[bytes]:
         request_id = headers.attempt_id(exchange.request_id, exchange.attempts + 1)
-        return outgoing.parts(pool.address.authority, request_id)
+        return outgoing.parts(pool.authority, request_id)
 
     def _end(self, relay: Relay, exchange: Exchange, name: str, broken: Broken | Stopped) -> None:
         """Tell the client that its answer will not be whole: with a status, or inside the stream that has begun."""

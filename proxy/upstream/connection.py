@@ -145,15 +145,19 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass one read on (asyncio)."""
-        receiver = self._receiver
+        receiver, framing = self._receiver, self._framing
         if receiver is None:
             self.abort()  # nobody asked: the next answer on this connection could not be trusted
             return
         try:
-            if self._framing is None:
+            if framing is None:
                 self._read_head(receiver, data)
-            else:
-                self._read_body(receiver, self._framing, data)
+                return
+            wire, payload = framing.feed(data)
+            if wire:
+                receiver.on_body(wire, payload)
+            if framing.done:
+                self._finish(receiver, framing)
         except (BadHeadError, BadFramingError) as error:
             self._break(Broken(UpstreamError.PROTOCOL, str(error)))
         except Exception as error:  # noqa: BLE001 - whoever waits for this answer must hear of it
@@ -194,18 +198,11 @@ class Connection(asyncio.Protocol):
         self._keep_alive = head.keep_alive
         framing = self._framing = head.framing()
         receiver.on_head(head)
-        if rest and not framing.done:
-            self._read_body(receiver, framing, rest)
-        elif framing.done:
+        if framing.done:
             framing.excess = rest
             self._finish(receiver, framing)
-
-    def _read_body(self, receiver: Receiver, framing: Framing, data: bytes) -> None:
-        wire, payload = framing.feed(data)
-        if wire:
-            receiver.on_body(wire, payload)
-        if framing.done:
-            self._finish(receiver, framing)
+        elif rest:
+            self.data_received(rest)
 
     def _finish(self, receiver: Receiver, framing: Framing) -> None:
         if self._receiver is None:

@@ -56,6 +56,7 @@ class Pool:
 
     def __init__(self, address: Origin, *, connect_timeout_s: float = 2.0, idle_s: float = 4.0) -> None:
         self.address = address
+        self.authority = address.authority
         self._connect_timeout_s = connect_timeout_s
         self._idle_s = idle_s
         self._idle: dict[Connection, None] = {}
