@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from proxy.policy.installments import PrefixCache
+from proxy.policy.limiter import Limiter
 from proxy.policy.limits import BackendLimits
 from proxy.policy.outcome import Ending
 
@@ -56,16 +57,22 @@ class Backend:
         self.dropped = 0
         self.name = limits.name
         self.limits = limits
-        self.cap = max(1, limits.concurrency)
-        """Sequences that may run: the configured limit until somebody sets another."""
-        self.configure(limits)
+        self.kv_limit = _kv_limit(limits)
+        self.limiter = Limiter(limits.concurrency, limits.adaptive)
+        """Says how many sequences may run."""
+        self.widest = 1
+        """Sequences of the widest grant since the limiter looked last."""
 
-    def configure(self, limits: BackendLimits) -> None:
+    def configure(self, now: float, limits: BackendLimits) -> None:
         """Take new limits; what runs keeps running."""
-        if limits.concurrency != self.limits.concurrency:
-            self.cap = max(1, limits.concurrency)
+        self.limiter.configure(now, limits.concurrency, limits.adaptive, self.in_flight)
         self.limits = limits
-        self.kv_limit = None if limits.kv_tokens is None else int(limits.kv_fraction * limits.kv_tokens)
+        self.kv_limit = _kv_limit(limits)
+
+    def look(self, now: float) -> None:
+        """Let the limiter move by what was measured since it looked last."""
+        self.limiter.look(now, self.in_flight, self.widest)
+        self.widest = 1
 
     def ended(self, ending: Ending, output_tokens: int | None) -> None:
         """Count one ending."""
@@ -91,7 +98,7 @@ class Backend:
             return Blocked.NONE_UP
         lane = job.queue.lane
         if self.in_flight:
-            if self.in_flight + slots > self.cap:
+            if self.in_flight + slots > self.limiter.cap:
                 return Blocked.CAP
             if self.kv_limit is not None and self.kv + kv > self.kv_limit:
                 return Blocked.KV
@@ -122,6 +129,7 @@ class Backend:
         self.kv += kv
         self.output += output
         self.in_flight += slots
+        self.widest = max(self.widest, slots)
         self.requests += 1
         self.grants += 1
 
@@ -150,6 +158,15 @@ class Backend:
         """Return the outstanding work in engine seconds, with `prefill` more tokens, over the relative speed."""
         return ((self.prefill_total + prefill) * c0 + w * self.output) / self.limits.weight
 
+    @property
+    def running(self) -> str:
+        """How much runs of what may, for people."""
+        return f"{self.in_flight}/{self.limiter.cap} in flight"
+
     def __repr__(self) -> str:
-        state = f"{self.in_flight}/{self.cap} in flight" if self.up else f"down, {self.in_flight} in flight"
+        state = self.running if self.up else f"down, {self.in_flight} in flight"
         return f"<Backend {self.name} {state}>"
+
+
+def _kv_limit(limits: BackendLimits) -> int | None:
+    return None if limits.kv_tokens is None else int(limits.kv_fraction * limits.kv_tokens)

@@ -26,10 +26,13 @@ class Board:
         self.matcher = Matcher(scheduling)
         self.pools = Pools(self.lanes, self.backends)
 
-    def change(self, scheduling: Scheduling, backends: Sequence[BackendLimits], jobs: Iterable[Job]) -> None:
+    def change(
+        self, now: float, scheduling: Scheduling, backends: Sequence[BackendLimits], jobs: Iterable[Job]
+    ) -> None:
         """Take new settings; what was learned stays with the lane or backend of that name.
 
         Args:
+            now: monotonic seconds.
             scheduling: the new settings.
             backends: the new backends. One that is gone goes down for good; a new one is up.
             jobs: all live tickets, none of them in a queue. Each gets its place in the new lanes; a ticket of a lane
@@ -44,7 +47,7 @@ class Board:
         names = {id(lane): lane.limits.name for lane in known.values()}
         for index, lane in enumerate(self.lanes):
             lane.configure(index, scheduling)
-        self._change_backends(backends)
+        self._change_backends(now, backends)
         self.matcher = Matcher(scheduling)
         self.pools = Pools(self.lanes, self.backends)
         for job in jobs:
@@ -73,10 +76,12 @@ class Board:
 
     def __repr__(self) -> str:
         lanes = (f"{x.limits.name} {x.waiting_requests}/{x.limits.queue_requests} waiting" for x in self.lanes)
-        backends = (f"{x.name} {x.in_flight}/{x.cap} in flight{'' if x.up else ' (down)'}" for x in self.backends)
+        backends = (
+            f"{x.name} {x.in_flight}/{x.limiter.cap} in flight{'' if x.up else ' (down)'}" for x in self.backends
+        )
         return f"{', '.join(lanes)}; {', '.join(backends) or 'no backends'}"
 
-    def _change_backends(self, wanted: Sequence[BackendLimits]) -> None:
+    def _change_backends(self, now: float, wanted: Sequence[BackendLimits]) -> None:
         known = {backend.name: backend for backend in self.backends}
         self.backends = [known.get(limits.name) or Backend(limits, len(self.lanes)) for limits in wanted]
         for backend in known.values():
@@ -84,7 +89,7 @@ class Board:
         for backend in (*known.values(), *self.backends):
             backend.prefill = [0] * len(self.lanes)
         for backend, limits in zip(self.backends, wanted, strict=True):
-            backend.configure(limits)
+            backend.configure(now, limits)
 
     def _place(self, job: Job, lane_name: str) -> None:
         names = [lane.limits.name for lane in self.lanes]

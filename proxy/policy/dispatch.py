@@ -2,7 +2,8 @@
 
 Time comes in as `now` (monotonic seconds, never going back), effects go out as values, nothing awaits.
 docs/algorithm.md explains the rules. The mutable state is: the live tickets (`_jobs`); the lanes with their queues and
-the backends (`_board`); and the timers of prefill budgets that come back by the clock (`_refunds`).
+the backends (`_board`); and when prefill budgets come back by the clock (`_refunds`) and limits are looked at
+(`_look_at`).
 
 A ticket comes in by `offer` and goes out by `leave`, or by a `Refuse` effect, exactly once:
 
@@ -39,6 +40,7 @@ class Dispatcher:
         self._board = Board(scheduling, backends)
         self._jobs: dict[int, Job] = {}
         self._refunds = Refunds()
+        self._look_at = NEVER
         self._draining = False
 
     # ------------------------------------------------------------------ events
@@ -202,7 +204,9 @@ class Dispatcher:
         return self._pass(now)
 
     def wake(self, now: float) -> list[Effect]:
-        """Do what is due: deadlines, prefill budgets that come back by the clock, pauses that are over."""
+        """Do what is due: limits that adapt, deadlines, budgets that come back by the clock, pauses that are over."""
+        if self._look_at <= now:
+            self._adapt(now)
         for job in self._refunds.due(now):
             self._prefilled(job)
         dropped: list[Job] = []
@@ -218,7 +222,7 @@ class Dispatcher:
 
     def next_wake(self) -> float | None:
         """Return when `wake` has something to do; None while nothing is due ever."""
-        at = self._refunds.next()
+        at = min(self._refunds.next(), self._look_at)
         for queue in self._board.pools.queues:
             at = min(at, queue.next_timer())
         if self._board.lanes[-1].fed and any(queue.size for queue in self._board.lanes[-1].queues):
@@ -248,11 +252,27 @@ class Dispatcher:
     def set_concurrency(self, now: float, name: str, limit: int) -> list[Effect]:
         """Change how many sequences may run on a backend, at least 1; what runs keeps running.
 
+        Where concurrency adapts it goes on from there, and never leaves its floor and ceiling.
+
         Raises:
             KeyError: no such backend.
         """
-        self._board.backend(name).cap = max(1, limit)
+        backend = self._board.backend(name)
+        backend.limiter.set(now, limit, backend.in_flight)
         return self._pass(now)
+
+    def pace(self, name: str, seconds: float, tokens: int) -> None:
+        """Take inter-token intervals that were measured on a backend since the last call; cheap, and grants nothing.
+
+        Args:
+            name: the backend.
+            seconds: sum of the intervals.
+            tokens: how many there were. The first token of a request ends none.
+
+        Raises:
+            KeyError: no such backend.
+        """
+        self._board.backend(name).limiter.observe(seconds, tokens)
 
     def set_prefix_cache(self, now: float, backend: str, enabled: bool, granularity: int) -> list[Effect]:
         """Take what an engine says about its prefix cache: at start, and again whenever it restarted.
@@ -279,7 +299,8 @@ class Dispatcher:
 
         Lanes and backends are known by their names. A ticket of a lane that is gone moves to the one that its length
         belongs in. Running tickets keep what they hold. A backend that is gone gets nothing new and is forgotten; a new
-        one is up. A concurrency set by `set_concurrency` stays unless the configured one changed.
+        one is up. A concurrency that has adapted, or was set by `set_concurrency`, stays (within the bounds now in
+        force) unless the configured one changed, or it no longer adapts: then the configured one holds.
 
         Raises:
             ValueError: no lanes, or two lanes or backends of one name; then nothing has changed.
@@ -290,10 +311,11 @@ class Dispatcher:
         for job in waiting:
             job.queue.remove(job, now)
         try:
-            self._board.change(scheduling, backends, jobs)
+            self._board.change(now, scheduling, backends, jobs)
         finally:
             for job in waiting:
                 self._wait_again(job, now, front=job.ticket.id in first)
+        self._look_at = min((backend.limiter.due_at for backend in self._board.backends), default=NEVER)
         effects: list[Effect] = []
         self._abandon(now, effects)
         self._dispatch(now, effects)
@@ -378,6 +400,9 @@ class Dispatcher:
             else:
                 job.queue.lane.granted_on_time += 1
         backend.hold(job, prefill, kv, slots, ticket.output_tokens if final else 0)
+        if backend.limiter.due_at == NEVER:
+            backend.limiter.start(now)
+            self._look_at = min(self._look_at, backend.limiter.due_at)
         job.granted_at = now
         job.returned = False
         job.stage = Stage.PREFILL if final else Stage.PART
@@ -388,6 +413,13 @@ class Dispatcher:
         if final and not ticket.streams:
             self._refunds.add(job, now)
         return Grant(ticket, backend.name, done + prefill, part, final)
+
+    def _adapt(self, now: float) -> None:
+        """Let every limit that is due move; the caller grants what has room then."""
+        for backend in self._board.backends:
+            if backend.limiter.due_at <= now:
+                backend.look(now)
+        self._look_at = min(backend.limiter.due_at for backend in self._board.backends)
 
     # ------------------------------------------------------------------ steps of one ticket
 

@@ -88,13 +88,48 @@ class Scheduling:
     installments: Installments | None = None
 
 
+LOWEST_CONCURRENCY = 8
+HIGHEST_CONCURRENCY = 256
+"""vLLM's own default of `--max-num-seqs`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """How a limit follows TPOT.
+
+    Raises:
+        ValueError: no limit could be between the bounds, or the rule could not move it both ways.
+    """
+
+    tpot_slo_s: float
+    """Time per output token that is still good, seconds."""
+    floor: int = LOWEST_CONCURRENCY
+    ceiling: int = HIGHEST_CONCURRENCY
+    """The engine's `max_num_seqs`: what is over it waits inside the engine."""
+    interval_s: float = 2.0
+    """Seconds from one look to the next."""
+    target: float = 0.95
+    """Share of the SLO above which the limit falls."""
+    decrease: float = 0.95
+    """What it is multiplied by then."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.floor <= self.ceiling:
+            raise ValueError(
+                f"the floor of a concurrency limit is at least 1 and not above its ceiling, got floor {self.floor} "
+                f"and ceiling {self.ceiling}"
+            )
+        if min(self.tpot_slo_s, self.interval_s, self.target) <= 0 or not 0 < self.decrease < 1:
+            raise ValueError("tpot_slo_s, interval_s and target must be above 0, and decrease between 0 and 1")
+
+
 @dataclass(frozen=True, slots=True)
 class BackendLimits:
     """One engine as the Dispatcher sees it."""
 
     name: str
     concurrency: int
-    """Sequences that may run at once; all lanes share it."""
+    """Sequences that may run at once, all lanes together; where `adaptive` is set, only at the start."""
     models: frozenset[str] | None = None
     """Model names it serves; None: any."""
     kv_tokens: int | None = None
@@ -103,3 +138,5 @@ class BackendLimits:
     """Share of the KV cache that granted requests may be expected to fill."""
     weight: float = 1.0
     """Relative speed, for choosing among backends."""
+    adaptive: Adaptive | None = None
+    """How the concurrency follows TPOT; None: it is fixed."""

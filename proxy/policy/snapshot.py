@@ -7,6 +7,7 @@ from proxy.policy.backend import Backend, Blocked
 from proxy.policy.installments import Mode
 from proxy.policy.job import Stage
 from proxy.policy.lane import Lane
+from proxy.policy.limiter import Cause, Direction, Move
 from proxy.policy.matching import Matcher
 from proxy.policy.outcome import Ending
 
@@ -57,6 +58,13 @@ class BackendSnapshot:
     in_flight: int
     """Sequences that run."""
     concurrency: int
+    """Sequences that may run."""
+    adaptive: bool
+    """Whether that follows TPOT."""
+    limit_moves: tuple[Move, ...]
+    """Its last changes, the oldest first."""
+    limit_changes: Mapping[tuple[Direction, Cause], int]
+    """How often it changed, for every way that it can."""
     requests: int
     """Grants that run."""
     prefill_tokens: int
@@ -122,7 +130,10 @@ def show_backend(backend: Backend, budget: int | None, *, fed: bool) -> BackendS
         name=backend.name,
         up=backend.up,
         in_flight=backend.in_flight,
-        concurrency=backend.cap,
+        concurrency=backend.limiter.cap,
+        adaptive=backend.limiter.adapts,
+        limit_moves=backend.limiter.moves,
+        limit_changes=backend.limiter.counts,
         requests=backend.requests,
         prefill_tokens=backend.prefill_total,
         prefill_tokens_by_lane=tuple(backend.prefill),

@@ -72,16 +72,16 @@ def test_an_idle_backend_takes_anything_and_a_backend_that_is_down_nothing(backe
 def test_cost_is_outstanding_work_over_speed(backend, queue):
     backend.hold(job(queue), 100, 110, 1, 10)
     assert backend.cost(50, c0=0.01, w=0.1) == pytest.approx(150 * 0.01 + 10 * 0.1)
-    backend.configure(BackendLimits("a", 2, weight=2.0))
+    backend.configure(0.0, BackendLimits("a", 2, weight=2.0))
     assert backend.cost(50, c0=0.01, w=0.1) == pytest.approx((150 * 0.01 + 10 * 0.1) / 2)
 
 
 def test_a_concurrency_that_was_set_survives_settings_that_name_the_same_limit(backend):
-    backend.cap = 7
-    backend.configure(BackendLimits("a", 2, weight=3.0))
-    assert backend.cap == 7
-    backend.configure(BackendLimits("a", 4))
-    assert backend.cap == 4
+    backend.limiter.set(0.0, 7, in_flight=0)
+    backend.configure(0.0, BackendLimits("a", 2, weight=3.0))
+    assert backend.limiter.cap == 7
+    backend.configure(0.0, BackendLimits("a", 4))
+    assert backend.limiter.cap == 4
 
 
 def test_only_the_started_prompt_itself_makes_way(backend, queue):
