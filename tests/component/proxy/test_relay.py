@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 
 import pytest
 from clients import chat, request
@@ -17,7 +18,7 @@ OWN_USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 
 async def test_a_request_body_reaches_the_engine_byte_for_byte(start):
     engine, proxy = await start(healthy)
-    body = b'{ "model" : "tiny",\t"messages":[{"role":"user","content":"caf\xc3\xa9 \\u00e9"}], "x": 1.0e2, "x": 3 }'
+    body = b'{ "model" : "tiny",\t"messages":[{"role":"user","content":"Z\xc3\xbcrich \\u00fc"}], "x": 1.0e2, "x": 3 }'
     client = await proxy.client()
     got = await client.post(body)
     assert got.status == 200
@@ -63,6 +64,30 @@ async def test_a_stream_that_arrives_in_any_pieces_is_the_same_stream(start, see
     got = await client.post(chat(**OWN_USAGE))
     assert got.wire == wire
     assert (await proxy.ended()).token_events == 3
+
+
+ODD_EVENTS = {
+    "crlf": b"".join(event.replace(b"\n", b"\r\n") for event in chat_events(usage=True)),
+    "comments": b": keep-alive\n\n" * 3 + b"".join(chat_events(usage=True)),
+    "ids and retries": b"id: 7\nretry: 100\n" + b"".join(chat_events(usage=True)),
+    "one long event": chat_chunk("x" * 300_000) + b"".join(chat_events(usage=True)),
+    "one read": b"".join(chat_events(["a"] * 50, usage=True)),
+}
+
+
+@pytest.mark.parametrize("what", ODD_EVENTS)
+async def test_events_of_any_form_pass_untouched(start, what):
+    async def script(_: Received, peer: Peer) -> None:
+        peer.stream_head()
+        peer.chunk(ODD_EVENTS[what])
+        peer.send(b"0\r\n\r\n")
+
+    _, proxy = await start(script)
+    got = await (await proxy.client()).post(chat(**OWN_USAGE))
+    assert (got.body, got.whole) == (ODD_EVENTS[what], True)
+    exchange = await proxy.ended()
+    assert exchange.outcome is Outcome.OK
+    assert exchange.token_events == {"one long event": 4, "one read": 50}.get(what, 3)
 
 
 async def test_usage_that_only_the_proxy_asked_for_is_counted_and_taken_out(start):
@@ -395,6 +420,33 @@ async def test_a_client_that_leaves_the_queue_never_reaches_the_engine(start):
     assert (exchange.outcome, exchange.phase, exchange.backend) == (Outcome.CLIENT_GONE, Phase.QUEUED, None)
     assert proxy.held()[2] == 0
     assert len(engine.requests) == 1
+
+
+async def test_clients_that_leave_at_any_moment_leave_nothing_behind(start):
+    async def script(received: Received, peer: Peer) -> None:
+        peer.stream_head()
+        for item in chat_events(usage=True):
+            peer.chunk(item)
+            await asyncio.sleep(0)
+        peer.send(b"0\r\n\r\n")
+
+    engine, proxy = await start(script, scheduling={"concurrency": 3})
+    rng = random.Random(7)
+
+    async def come_and_go() -> None:
+        client = await proxy.client()
+        client.send(request(chat(stream=rng.random() < 0.7)))
+        for _ in range(rng.randint(0, 40)):
+            await asyncio.sleep(0)
+        client.leave()
+
+    await asyncio.gather(*(come_and_go() for _ in range(150)))
+    await until(lambda: proxy.app.corridor.active == 0)
+    assert proxy.held() == (0, 0, 0)
+    assert proxy.app.admission.live == 0
+    await until(lambda: len(engine.open_peers) == proxy.app.engines.pools["engine0"].idle)
+    got = await (await proxy.client()).post(chat(**OWN_USAGE))
+    assert got.whole
 
 
 async def test_a_half_closed_client_counts_as_gone(start):
