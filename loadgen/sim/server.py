@@ -1,4 +1,8 @@
-"""The simulated engine behind vLLM's HTTP dialect, on the wall clock."""
+"""The simulated engine behind vLLM's HTTP dialect, on the wall clock.
+
+Not imitated, because no model is there or nobody asked: log probabilities, tool calls, images, `/v1/responses`,
+`/v1/messages`, pooling, API keys, CORS, `/reset_prefix_cache`. Unknown paths answer 404 as vLLM's do.
+"""
 
 import itertools
 import secrets
