@@ -86,6 +86,7 @@ def study(
     preset: Preset = Preset.STRICT,
     drop: float | None = None,
     installments: OnOff = "off",
+    adaptive: OnOff = "on",
     cap: int | None = None,
     engine: str = "8b",
     flags: EngineFlags = _NO_FLAGS,
@@ -116,8 +117,10 @@ def study(
         Of lanewise: multiple of the deadline at which a request is dropped; else the preset's (1 or 5).
     installments
         Of lanewise: feed long prompts in parts.
+    adaptive
+        Of lanewise: let the concurrency cap follow TPOT, from 4 up to the engine's max_num_seqs.
     cap
-        Of lanewise: sequences per backend; else the engine profile's.
+        Of lanewise: sequences per backend, or where they start; else 32 when adaptive, the engine profile's when not.
     engine
         Profile of the simulated engine: 8b, 14b, 910b-like, tiny-cpu, or a file.
     backends
@@ -134,7 +137,7 @@ def study(
     _check(workload, load, policy, drop=drop, cap=cap, backends=backends)
     base = load_profile(engine)
     bench = Study(traces, base, flags.apply(base))
-    lanes = LaneOptions(preset, drop, installments == "on", cap)
+    lanes = LaneOptions(preset, drop, installments == "on", cap, adaptive == "on")
     trials = [
         Trial(name, at, by, lanes, backends, windows, rows, seed) for name in workload for at in load for by in policy
     ]
@@ -203,7 +206,8 @@ def _document(bench: Study, trial: Trial, figures: Figures) -> dict[str, Any]:
         "max_num_batched_tokens": engine.max_num_batched_tokens,
         "prefix_caching": "on" if engine.prefix_caching else "off",
         "kv_blocks": engine.kv_blocks,
-        "cap": (trial.lanes.cap or engine.concurrency_cap) if ours else None,
+        "adaptive": ("on" if trial.lanes.adaptive else "off") if ours else None,
+        "cap": trial.lanes.start(engine) if ours else None,
         "saturated_per_s": bench.saturated_per_s(trial.workload),
         **asdict(figures),
     }

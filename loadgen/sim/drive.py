@@ -222,6 +222,8 @@ class Drive:
         step = self._busy[backend]
         assert step is not None
         self._begin(now, backend)
+        if step.decodes:
+            self.front.stepped(backend, step.duration_s * step.decodes, step.decodes)
         for sent, cached in step.admitted:
             self._note_cached(int(sent), cached)
         for sent in step.first:

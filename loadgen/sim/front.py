@@ -47,6 +47,9 @@ class Front(Protocol):
     def gone(self, now: float, index: int) -> Sequence[Order]:
         """Note that the client left; whatever runs of it is aborted."""
 
+    def stepped(self, backend: int, seconds: float, tokens: int) -> None:
+        """Note that `tokens` tokens after a first one took `seconds` of inter-token time together, in one step."""
+
     def wake(self, now: float) -> Sequence[Order]:
         """Do what is due."""
 

@@ -43,6 +43,9 @@ class Direct:
         self._in_flight[self._where.pop(index)] -= 1
         return ()
 
+    def stepped(self, backend: int, seconds: float, tokens: int) -> None:
+        """Nothing follows from it."""
+
     def wake(self, now: float) -> Sequence[Order]:
         """Nothing is ever due."""
         del now
@@ -112,6 +115,9 @@ class StaticLanes:
             for entry in [entry for entry in queue if entry[0] == index]:
                 queue.remove(entry)
         return ()
+
+    def stepped(self, backend: int, seconds: float, tokens: int) -> None:
+        """Nothing follows from it."""
 
     def wake(self, now: float) -> Sequence[Order]:
         """Nothing is ever due."""

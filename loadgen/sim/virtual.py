@@ -1,7 +1,7 @@
 """The product's own Dispatcher as the front of a study: the scheduling core of the proxy on a virtual clock."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from loadgen.sim.drive import BORDER_TOKENS
@@ -9,6 +9,7 @@ from loadgen.sim.front import Lost, Order, Send
 from loadgen.sim.nouns import EngineProfile
 from proxy.policy.dispatch import Dispatcher
 from proxy.policy.limits import (
+    Adaptive,
     BackendLimits,
     BudgetMode,
     Installments,
@@ -25,6 +26,10 @@ LONG_SLO_S = 5.0
 TPOT_SLO_S = 0.1
 ALWAYS = 1 << 40
 """A limit that never bites: in a study only what the policy says may refuse."""
+
+START_CONCURRENCY = 32
+"""Where adaptive concurrency starts in a study, whatever the engine."""
+LOWEST_CONCURRENCY = 4
 
 FIRST_OUTPUT_GUESS = 256
 """Expected output tokens before the first answer ended."""
@@ -50,7 +55,9 @@ class LaneOptions:
     """Multiple of the deadline at which a request is dropped; None: the preset's."""
     installments: bool = False
     cap: int | None = None
-    """Sequences per backend; None: the engine profile's."""
+    """Sequences per backend, or where they start; None: 32 when adaptive, else the engine profile's."""
+    adaptive: bool = True
+    """Whether the cap follows TPOT, from 4 up to the engine's `max_num_seqs`."""
 
     @property
     def drop_factor(self) -> float:
@@ -58,6 +65,10 @@ class LaneOptions:
         if self.drop is not None:
             return self.drop
         return 1.0 if self.preset is Preset.STRICT else 5.0
+
+    def start(self, profile: EngineProfile) -> int:
+        """Return the cap in front of an engine, or where it starts."""
+        return self.cap or (START_CONCURRENCY if self.adaptive else profile.concurrency_cap)
 
 
 def lanewise(profile: EngineProfile, options: LaneOptions, backends: int) -> "DispatcherFront":
@@ -77,7 +88,8 @@ def lanewise(profile: EngineProfile, options: LaneOptions, backends: int) -> "Di
         step_s=profile.a,
         installments=Installments() if options.installments else None,
     )
-    return DispatcherFront(scheduling, profile, options.cap or profile.concurrency_cap, backends)
+    adaptive = Adaptive(TPOT_SLO_S, LOWEST_CONCURRENCY, profile.max_num_seqs) if options.adaptive else None
+    return DispatcherFront(scheduling, profile, options.start(profile), backends, adaptive=adaptive)
 
 
 def bounded_queue(profile: EngineProfile, cap: int, backends: int) -> "DispatcherFront":
@@ -122,18 +134,28 @@ class DispatcherFront:
     Args:
         scheduling: its settings; two lanes with the border at 2,048 tokens.
         profile: of the engines behind (for the size of the KV cache).
-        cap: sequences per backend.
+        cap: sequences per backend, or where they start.
         backends: how many.
+        adaptive: how the cap follows TPOT; None: it is fixed.
         kv_guard: whether the Dispatcher knows the size of the KV cache.
     """
 
     def __init__(
-        self, scheduling: Scheduling, profile: EngineProfile, cap: int, backends: int, *, kv_guard: bool = True
+        self,
+        scheduling: Scheduling,
+        profile: EngineProfile,
+        cap: int,
+        backends: int,
+        *,
+        adaptive: Adaptive | None = None,
+        kv_guard: bool = True,
     ) -> None:
         kv_tokens = profile.kv_tokens if kv_guard else None
         share = profile.kv_fraction
-        limits = [BackendLimits(str(number), cap, kv_tokens=kv_tokens, kv_fraction=share) for number in range(backends)]
-        self.dispatcher = Dispatcher(scheduling, limits)
+        limit = BackendLimits("", cap, kv_tokens=kv_tokens, kv_fraction=share, adaptive=adaptive)
+        self._names = [str(number) for number in range(backends)]
+        self.dispatcher = Dispatcher(scheduling, [replace(limit, name=name) for name in self._names])
+        self._adapts = adaptive is not None
         self._splits = scheduling.installments is not None
         self._output = float(FIRST_OUTPUT_GUESS)
 
@@ -166,6 +188,11 @@ class DispatcherFront:
     def gone(self, now: float, index: int) -> Sequence[Order]:
         """Let the ticket go."""
         return _orders(self.dispatcher.leave(now, index, Ending.IGNORED))
+
+    def stepped(self, backend: int, seconds: float, tokens: int) -> None:
+        """Let the cap follow it."""
+        if self._adapts:
+            self.dispatcher.pace(self._names[backend], seconds, tokens)
 
     def wake(self, now: float) -> Sequence[Order]:
         """Deadlines, pauses and budgets that are due."""
