@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -24,6 +25,7 @@ app = App(
     name="lanewise-load",
     help="Replay recorded traffic at an LLM server, measure every latency apart, and compare runs.",
     help_format="plaintext",
+    version=version("lanewise"),
     version_flags=["--version"],
 )
 trace_app = App(name="trace", help="Look into trace files.")

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import httptools
 
 from loadgen.failure import UsageError
-from proxy.tasks import spawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +288,7 @@ class Client:
     def send_anew(self, call: Call) -> None:
         """Send on a new connection."""
         call.connection = None
-        call.connecting = spawn(call.on_new_connection(), "connect")
+        call.connecting = asyncio.get_running_loop().create_task(call.on_new_connection(), name="connect")
 
     async def connect(self) -> Connection:
         """Open one connection.
