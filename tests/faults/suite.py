@@ -1,11 +1,33 @@
-"""All cases, registered by importing their modules."""
+"""All cases: importing their modules registers them."""
 
 from dataclasses import replace
 
-from tests.faults import admission, bodies, exposure, lifecycle, odd_answers, operations, raw, semantics  # noqa: F401 - importing registers
-from tests.faults.case import CASES, Case, Observe
+from tests.faults import (
+    admission,
+    bodies,
+    clients,
+    exposure,
+    lifecycle,
+    loadgen_cases,
+    odd_answers,
+    operations,
+    raw,
+    semantics,
+)
+from tests.faults.case import Case, Observe
 
-__all__ = ["CASES", "replaced"]
+MODULES = (
+    raw,
+    bodies,
+    semantics,
+    lifecycle,
+    odd_answers,
+    admission,
+    operations,
+    exposure,
+    clients,
+    loadgen_cases,
+)
 
 
 def replaced(one: Case, observe: Observe) -> Case:
