@@ -67,7 +67,7 @@ def demo(
         out: folder for both runs, the logs, the comparison and the page; a used one gets a number.
         quick: a short run that shows the effect and measures it roughly.
         preset: what lanewise does with late requests: strict (refuse at once) or gentle (step back first).
-        rate: requests/s; the engine's saturated throughput on this workload is 2.57.
+        rate: requests/s; the engine's saturated throughput on this workload is 2.64.
         seed: decides the workload.
         as_json: print one JSON document on stdout.
     """
