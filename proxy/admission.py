@@ -11,9 +11,11 @@ Leaving the block is the only way out, so a cancellation at any moment leaves no
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from proxy.pace import Pace, hand_over
 from proxy.policy.dispatch import Dispatcher
 from proxy.policy.outcome import Ending, Outcome, Reason
 from proxy.policy.snapshot import Snapshot
@@ -113,10 +115,16 @@ class Turn:
 
 
 class Admission:
-    """Runs a Dispatcher on the event loop."""
+    """Runs a Dispatcher on the event loop.
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    Args:
+        dispatcher: decides.
+        paces: what the streams of each backend say of its speed; handed to the Dispatcher before it adapts.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, paces: Mapping[str, Pace] | None = None) -> None:
         self.dispatcher = dispatcher
+        self._paces = {} if paces is None else paces
         self.waiting: Counter[int] = Counter()
         """Turns that wait for a grant, by lane: the depth that a refusal tells."""
         self._turns: dict[int, Turn] = {}
@@ -195,4 +203,5 @@ class Admission:
 
     def _wake(self) -> None:
         self._timer = None
+        hand_over(self._paces, self.dispatcher)
         self.apply(self.dispatcher.wake(time.monotonic()))

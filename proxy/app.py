@@ -25,6 +25,7 @@ from proxy.classification import Classification
 from proxy.handler import Corridor, HandlerLimits, Rooms
 from proxy.listener import Listener, PureParserError, check_parser
 from proxy.metrics import Metrics
+from proxy.pace import Pace
 from proxy.policy.classify import CapAction, LanePolicy, OutputPolicy
 from proxy.policy.dispatch import Dispatcher
 from proxy.relay import Patience
@@ -57,9 +58,10 @@ class App:
         self.listen = settings.listen
         self.admin_listen = settings.admin
         self._scheduling = settings.to_scheduling()
-        self.admission = Admission(Dispatcher(self._scheduling, settings.to_backend_limits()))
+        paces = {backend.label: Pace() for backend in settings.backends}
+        self.admission = Admission(Dispatcher(self._scheduling, settings.to_backend_limits()), paces)
         self.backends = Backends(settings, self._backend_changed, self._models_changed)
-        self.engines = Engines(_pools(settings), self.backends.report_failure)
+        self.engines = Engines(_pools(settings), self.backends.report_failure, paces)
         self._contexts: dict[str | None, int | None] = {}
         self.classification = Classification(
             _lane_policies(settings), self._context_tokens, want_blocks=settings.recorder.enabled

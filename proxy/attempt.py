@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from proxy.answers import EndedError
 from proxy.delivery import ClientSide
 from proxy.exchange import Exchange, UpstreamError
+from proxy.pace import Pace
 from proxy.policy.outcome import Ending, Outcome, Reason
 from proxy.relay import Patience, Relay, Stopped
 from proxy.upstream.connection import Broken
@@ -75,11 +76,18 @@ class Engines:
     Args:
         pools: connections of each backend.
         on_failure: told the name of a backend whose connection could not be made, or that fell silent.
+        paces: where the streams of each backend are measured; a backend that is not in it is not.
     """
 
-    def __init__(self, pools: Mapping[str, Pool], on_failure: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        pools: Mapping[str, Pool],
+        on_failure: Callable[[str], None],
+        paces: Mapping[str, Pace] | None = None,
+    ) -> None:
         self.pools = pools
         self._on_failure = on_failure
+        self._paces = {} if paces is None else paces
         self._relays: set[Relay] = set()
 
     def close(self) -> None:
@@ -113,7 +121,8 @@ class Engines:
             ClientStalledError: the client does not read.
         """
         name = exchange.backend or ""
-        relay = Relay(exchange, client, patience, on_first_token)
+        single = exchange.ticket is not None and exchange.ticket.sequences == 1  # others mix their tokens in one stream
+        relay = Relay(exchange, client, patience, on_first_token, self._paces.get(name) if single else None)
         self._relays.add(relay)
         try:
             broken = await self._send(relay, exchange, outgoing, name)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from proxy.answer_reader import read_answer
 from proxy.delivery import ClientSide, Delivery
 from proxy.exchange import Exchange, UpstreamError
+from proxy.pace import Pace
 from proxy.policy.outcome import Ending, Outcome
 from proxy.upstream.connection import Broken, Connection
 from proxy.upstream.head import Head
@@ -51,6 +52,7 @@ class Relay:
         client: where the answer goes.
         patience: time limits.
         on_first_token: called once, when the first token passes.
+        pace: takes the gaps between tokens; None: nobody asks for them.
     """
 
     __slots__ = (
@@ -61,6 +63,7 @@ class Relay:
         "_first_token",
         "_head",
         "_last_read",
+        "_pace",
         "_patience",
         "_scanner",
         "_stalled_at",
@@ -70,12 +73,18 @@ class Relay:
     )
 
     def __init__(
-        self, exchange: Exchange, client: ClientSide, patience: Patience, on_first_token: Callable[[], None]
+        self,
+        exchange: Exchange,
+        client: ClientSide,
+        patience: Patience,
+        on_first_token: Callable[[], None],
+        pace: Pace | None = None,
     ) -> None:
         self.delivery = Delivery(client)
         self._client = client
         self._exchange = exchange
         self._patience = patience
+        self._pace = pace
         self._first_token: Callable[[], None] | None = on_first_token
         self._connection: Connection | None = None
         self._done: asyncio.Future[Broken | Stopped | None] | None = None
@@ -157,12 +166,18 @@ class Relay:
         scanner = self._scanner
         if scanner is not None:
             self._tail = payload
-            if scanner.feed(payload):
-                exchange.last_token = now
+            if events := scanner.feed(payload):
                 if self._first_token is not None:
                     exchange.first_token = now
                     self._first_token()
                     self._first_token = None
+                elif self._pace is not None:
+                    if self._connection.held_back:  # type: ignore[union-attr]
+                        self._connection.held_back = False  # type: ignore[union-attr]
+                    else:
+                        self._pace.seconds += now - exchange.last_token  # type: ignore[operator]
+                        self._pace.events += events
+                exchange.last_token = now
         exchange.response_bytes += len(payload)
         self.delivery.pass_on(wire, payload)
 
@@ -230,6 +245,8 @@ class Relay:
                 exchange.upstream_error, exchange.detail = UpstreamError.STREAM_ERROR, scanner.error.message
             else:
                 exchange.outcome, exchange.ending = Outcome.OK, Ending.MEASURED
+                if self._pace is not None and scanner.usage is not None:
+                    self._pace.ended(scanner.tokens, scanner.usage.completion_tokens)
 
     def _judge_error(self, status: int, body: bytes) -> None:
         exchange = self._exchange

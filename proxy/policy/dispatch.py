@@ -265,14 +265,13 @@ class Dispatcher:
         """Take inter-token intervals that were measured on a backend since the last call; cheap, and grants nothing.
 
         Args:
-            name: the backend.
+            name: the backend; one that is not known is ignored: it may just have gone.
             seconds: sum of the intervals.
             tokens: how many there were. The first token of a request ends none.
-
-        Raises:
-            KeyError: no such backend.
         """
-        self._board.backend(name).limiter.observe(seconds, tokens)
+        for backend in self._board.backends:
+            if backend.name == name:
+                backend.limiter.observe(seconds, tokens)
 
     def set_prefix_cache(self, now: float, backend: str, enabled: bool, granularity: int) -> list[Effect]:
         """Take what an engine says about its prefix cache: at start, and again whenever it restarted.

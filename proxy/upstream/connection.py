@@ -65,6 +65,7 @@ class Connection(asyncio.Protocol):
         "_paused",
         "_receiver",
         "_transport",
+        "held_back",
         "idle_since",
         "served",
         "touched",
@@ -83,6 +84,8 @@ class Connection(asyncio.Protocol):
         """Answers it has delivered whole."""
         self.touched = False
         """A byte of the current answer has come."""
+        self.held_back = False
+        """Reading was paused since somebody cleared this: the time to the next read says nothing of the engine."""
         self.idle_since = 0.0
         """Monotonic seconds; set by the pool."""
 
@@ -111,7 +114,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._receiver = receiver
         self._framing = None
-        self.touched = False
+        self.touched = self.held_back = False
         for part in parts:
             self._transport.write(part)
 
@@ -124,7 +127,7 @@ class Connection(asyncio.Protocol):
     def pause(self) -> None:
         """Stop reading: the client does not keep up."""
         if not self._paused and not self.closed:
-            self._paused = True
+            self._paused = self.held_back = True
             cast("asyncio.Transport", self._transport).pause_reading()
 
     def resume(self) -> None:

@@ -248,9 +248,13 @@ def test_an_idle_dispatcher_has_no_timer(desk):
     assert d.dispatcher.next_wake() is None
 
 
-def test_pace_is_taken_from_known_backends_only(desk):
-    with pytest.raises(KeyError, match="no backend is called 'z'"):
-        desk().dispatcher.pace("z", 1.0, 1)
+def test_the_pace_of_a_backend_that_has_gone_is_ignored(desk):
+    d = desk(limits=[BackendLimits("a", 8, adaptive=SLO)])
+    d.offer(10)
+    d.dispatcher.pace("z", 10.0, 1)
+    d.now = 2.0
+    d.wake()
+    assert d.backend().limit_moves == ()
 
 
 def test_a_wide_request_lets_the_limit_grow_past_it(desk):
