@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
+from zlib import crc32
 
 import orjson
 
@@ -46,6 +47,8 @@ class Flight:
         "_on_end",
         "_rejects",
         "_streams",
+        "body_bytes",
+        "body_crc32",
         "call",
         "connected_ns",
         "detail",
@@ -79,6 +82,7 @@ class Flight:
         self.detail: str | None = None
         self.retry_after: float | None = None
         self.reconnects = 0
+        self.body_bytes = self.body_crc32 = 0
         self._rejects = rejects
         self._on_end = on_end
         self._streams = False
@@ -106,6 +110,8 @@ class Flight:
 
     def on_body(self, data: bytes, now_ns: int) -> None:
         """Read on."""
+        self.body_bytes += len(data)
+        self.body_crc32 = crc32(data, self.body_crc32)
         if self._streams:
             self.heard_ns = now_ns
             self.reader.feed(data, now_ns)
@@ -200,6 +206,8 @@ class Flight:
             reason=self.reason,
             detail=self.detail,
             reconnects=self.reconnects,
+            body_bytes=self.body_bytes,
+            body_crc32=self.body_crc32 if self.body_bytes else None,
             events=line.event_deltas(reader.times_ns, self.sent_ns),
             kinds=kinds if kinds.strip("c") else None,
             counts=tuple(reader.counts) if len(reader.counts) == len(kinds) > 0 else None,

@@ -72,6 +72,10 @@ class Result:
     """Message of the error."""
     reconnects: int = 0
     """A kept-alive connection turned out closed; sent again on a new one before any byte came back."""
+    body_bytes: int = 0
+    """Body bytes that arrived, framing removed."""
+    body_crc32: int | None = None
+    """CRC-32 of them: tells whether a relay changed one."""
     events: tuple[int, ...] = ()
     """Microseconds of the plan: the first event after `sent`, each later one after the one before it. Every data
     event that has a choice, token chunk or not; usage and [DONE] are not in it."""

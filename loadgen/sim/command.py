@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
@@ -46,6 +47,7 @@ def serve(
     model: str | None = None,
     seed: int = 0,
     prompt_tokens_details: bool = True,
+    ledger: Path | None = None,
     flags: Flags | None = None,
     json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
@@ -58,6 +60,7 @@ def serve(
         model: served model name; the profile's name when absent.
         seed: decides texts, natural answer lengths and step noise.
         prompt_tokens_details: tell cached tokens in `usage`.
+        ledger: file that takes size and checksum of every answer, to be compared with what arrived.
         flags: the engine's flags.
         json: print one document with the address and the profile on stdout once the server listens.
     """
@@ -69,7 +72,11 @@ def serve(
     from loadgen.sim.serving import run  # noqa: PLC0415
 
     options = ServerOptions(
-        model=model or chosen.name, speed=speed, seed=seed, prompt_tokens_details=prompt_tokens_details
+        model=model or chosen.name,
+        speed=speed,
+        seed=seed,
+        prompt_tokens_details=prompt_tokens_details,
+        ledger=ledger,
     )
     run(chosen, options, host, port, lambda url: _announce(url, chosen, options.model, speed, as_json=json))
 

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from loadgen.sim.http_answers import Count, EventWriter, Finish, Label, Said, whole
 from loadgen.sim.http_requests import Job
+from loadgen.sim.ledger import Meter
 from loadgen.sim.speech import Speech
 from loadgen.sim.text import Spoken
 
@@ -99,13 +100,20 @@ class StreamReply:
     The bytes go straight to the transport: no coroutine wakes for a token, and all events of one step leave in one
     system call. Tokens made before the head is out, or while the reader is slow, are kept and go out as one event.
 
+    Args:
+        job: the request.
+        label: what every event repeats.
+        count: its tokens.
+        meter: told all body bytes that are written; None: nobody asks.
+
     Attributes:
         done: resolved when the last sequence has finished.
     """
 
-    def __init__(self, job: Job, label: Label, count: Count) -> None:
+    def __init__(self, job: Job, label: Label, count: Count, meter: Meter | None = None) -> None:
         self.count = count
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._meter = meter
         self._writer = EventWriter(job, label, count)
         self._held = [_Held() for _ in range(len(job.prompts) * job.n)]
         self._open = len(self._held)
@@ -129,6 +137,8 @@ class StreamReply:
         if finish is None and transport is not None and not held.ids and self._takes(transport):
             event = self._writer.plain(index, word.text)
             if event is not None:
+                if self._meter is not None:
+                    self._meter.add(event)
                 transport.write(_frame(event) if self._framed else event)
                 return
         held.words.append(word.text)
@@ -165,6 +175,8 @@ class StreamReply:
 
     def _write(self, events: list[bytes]) -> None:
         if events and self._transport is not None and not self._transport.is_closing():
+            if self._meter is not None:
+                self._meter.add(b"".join(events))
             self._transport.write(b"".join(map(_frame, events) if self._framed else events))
 
 

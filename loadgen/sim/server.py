@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -29,6 +30,7 @@ from loadgen.sim.http_requests import (
     read_detokenize,
     read_tokenize,
 )
+from loadgen.sim.ledger import Ledger, Meter
 from loadgen.sim.nouns import EngineProfile, EngineRequest, Noise, RequestId
 from loadgen.sim.replies import StreamReply, Voiced, WholeReply
 from loadgen.sim.speech import Speech, speech_for
@@ -54,6 +56,8 @@ class ServerOptions:
     """Decides texts and natural answer lengths."""
     prompt_tokens_details: bool = True
     """Tell cached tokens in `usage`, as with vLLM's `--enable-prompt-tokens-details`."""
+    ledger: Path | None = None
+    """File that takes size and checksum of every answer (`loadgen.sim.ledger`)."""
 
 
 class EngineServer:
@@ -70,6 +74,7 @@ class EngineServer:
         self._ids = itertools.count(1)
         self._started = int(time.time())
         self._requests = 0
+        self._ledger = Ledger(options.ledger) if options.ledger is not None else None
         self._routes = self._table()
 
     def application(self) -> web.Application:
@@ -82,6 +87,8 @@ class EngineServer:
     async def _stop(self, app: web.Application) -> None:
         del app
         self._pace.stop()
+        if self._ledger is not None:
+            self._ledger.close()
 
     # --- the way in
 
@@ -109,7 +116,7 @@ class EngineServer:
         try:
             return await handle(request)
         except ApiError as error:
-            return _document(error.body, error.status)
+            return self._noted(request, _document(error.body, error.status))
 
     # --- generation
 
@@ -123,21 +130,33 @@ class EngineServer:
         job = read(decode(await _json_body(request)), self._served)
         label = Label(_request_id(request, job), int(time.time()), job.model, job.chat)
         count = Count(job.prompt_tokens, detailed=self._options.prompt_tokens_details)
-        reply = StreamReply(job, label, count) if job.stream else WholeReply(job, label, count)
+        meter = Meter() if self._ledger is not None else None
+        reply = StreamReply(job, label, count, meter) if job.stream else WholeReply(job, label, count)
         ids = self._submit(job, reply)
         self._requests += 1
         try:
             if isinstance(reply, StreamReply):
-                return await self._stream(request, reply)
+                return await self._stream(request, reply, meter)
             await reply.done
-            return _answer(reply.document(), headers=self._load_report(request))
+            return self._noted(request, _answer(reply.document(), headers=self._load_report(request)))
         finally:
             self._requests -= 1
             for sequence in ids:
                 self._driver.abort(sequence)
 
-    async def _stream(self, request: web.Request, reply: StreamReply) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, reply: StreamReply, meter: Meter | None) -> web.StreamResponse:
         """Send the head at once, then let the driver write."""
+        try:
+            response = await self._streamed(request, reply)
+            if meter is not None:
+                meter.whole = True
+            return response
+        finally:
+            if self._ledger is not None and meter is not None:
+                self._ledger.write(_named(request), 200, meter)
+
+    @staticmethod
+    async def _streamed(request: web.Request, reply: StreamReply) -> web.StreamResponse:
         response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
         framed = request.version >= HttpVersion11
         if framed:
@@ -147,6 +166,15 @@ class EngineServer:
             reply.attach(request.transport, framed=framed)
         await reply.done
         await response.write_eof()
+        return response
+
+    def _noted(self, request: web.Request, response: web.Response) -> web.Response:
+        """Enter a whole answer into the ledger."""
+        if self._ledger is not None and request.method == "POST" and isinstance(response.body, bytes):
+            meter = Meter()
+            meter.add(response.body)
+            meter.whole = True
+            self._ledger.write(_named(request), response.status, meter)
         return response
 
     def _submit(self, job: Job, reply: StreamReply | WholeReply) -> list[RequestId]:
@@ -269,6 +297,11 @@ async def _json_body(request: web.Request) -> bytes:
 def _request_id(request: web.Request, job: Job) -> str:
     given = request.headers.get("X-Request-Id") or job.request_id or secrets.token_hex(8)
     return f"{'chatcmpl' if job.chat else 'cmpl'}-{given}"
+
+
+def _named(request: web.Request) -> str:
+    """Return the id that the request carries, for the ledger."""
+    return request.headers.get("X-Request-Id", "")
 
 
 def _refusal(error: QueueFull | ValueError) -> ApiError:

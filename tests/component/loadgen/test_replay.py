@@ -2,6 +2,7 @@ import asyncio
 import json
 import os
 import signal
+from zlib import crc32
 
 import pytest
 
@@ -32,6 +33,18 @@ async def test_every_row_is_sent_once_with_its_lengths_and_recorded_once(engine,
     assert all(result.due <= result.sent <= result.first <= result.last <= result.end for result in found)
     assert run.manifest()["complete"] is True
     assert run.manifest()["outcomes"]["ok"] == 20
+
+
+async def test_size_and_checksum_of_what_arrived_are_recorded(engine, asking, wire):
+    body = wire.chunk() + wire.chunk(finish="length") + b"data: [DONE]\n\n"
+
+    async def answer(request, writer):
+        writer.write(wire.head + wire.framed(body[:40]) + wire.framed(body[40:]) + b"0\r\n\r\n")
+        return True
+
+    engine.answer = answer
+    found = await only(asking(engine.url, rows=1))
+    assert (found.body_bytes, found.body_crc32) == (len(body), crc32(body))
 
 
 async def test_requests_go_out_when_they_are_due_and_never_before(engine, asking):

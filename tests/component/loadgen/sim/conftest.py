@@ -124,8 +124,8 @@ async def _read_body(reader, headers):
 
 
 @asynccontextmanager
-async def _serving(speed=50.0, details=True, model="tiny", **flags):
-    options = ServerOptions(model=model, speed=speed, prompt_tokens_details=details)
+async def _serving(speed=50.0, details=True, model="tiny", ledger=None, **flags):
+    options = ServerOptions(model=model, speed=speed, prompt_tokens_details=details, ledger=ledger)
     runner = runner_for(EngineServer(replace(TINY, **flags), options))
     await runner.setup()
     try:

@@ -1,6 +1,7 @@
 """The simulated engine's server on real sockets: streams, disconnects, prefix cache, metrics."""
 
 import asyncio
+from zlib import crc32
 
 import orjson
 import pytest
@@ -172,6 +173,34 @@ async def test_tokens_of_one_step_arrive_together(serving):
         steps = (await client.metrics())['vllm:iteration_tokens_total_count{engine="0",model_name="tiny"}']
     assert all(len(answer.events) == 1 for answer in answers)
     assert steps <= 2
+
+
+async def test_the_ledger_says_what_was_answered_byte_for_byte(serving, tmp_path):
+    file = tmp_path / "ledger.jsonl"
+    async with serving(ledger=file) as client:
+        body = {"prompt": "x", "max_tokens": 20, "ignore_eos": True, "stream_options": {"include_usage": True}}
+        answers = {
+            "stream": await client.post("/v1/completions", {**body, "stream": True}, x_request_id="stream"),
+            "whole": await client.post("/v1/completions", {"prompt": "x", "max_tokens": 3}, x_request_id="whole"),
+            "wrong": await client.post("/v1/completions", {"prompt": "x", "max_tokens": -1}, x_request_id="wrong"),
+        }
+        lines = {line["request_id"]: line for line in map(orjson.loads, file.read_bytes().splitlines())}
+    for name, answer in answers.items():
+        told = {"status": answer.status, "bytes": len(answer.body), "crc32": crc32(answer.body), "whole": True}
+        assert lines[name] == {"request_id": name, **told}
+
+
+async def test_the_ledger_tells_an_answer_whose_client_left(serving, tmp_path):
+    file = tmp_path / "ledger.jsonl"
+    async with serving(ledger=file) as client:
+        reader, writer = await client.open()
+        writer.write(client.request("/v1/completions", {**LONG, "stream": True}, x_request_id="left"))
+        await reader.readuntil(b"data: ")
+        writer.transport.abort()
+        await client.until(RUNNING, 0)
+        (line,) = map(orjson.loads, file.read_bytes().splitlines())
+    assert (line["request_id"], line["whole"]) == ("left", False)
+    assert line["bytes"] > 0
 
 
 def leave(writer, how):
