@@ -71,16 +71,19 @@ def _raise_descriptor_limit() -> None:
 
 
 async def _run_all(chosen: list[Case], options: argparse.Namespace) -> list[Row]:
-    """Raw cases on a few stations, then the others side by side, then those that must be alone, one by one."""
-    rows = await _run_raw([one for one in chosen if one.kind == "raw"], options.target)
-    others = [one for one in chosen if one.kind != "raw"]
+    """Raw cases on a few stations, others beside them (the longest kinds first), then one by one what must be alone."""
+    others = sorted((one for one in chosen if one.kind != "raw"), key=lambda one: -KINDS.index(one.kind))
     slots = asyncio.Semaphore(BESIDE)
 
     async def beside(one: Case) -> Row:
         async with slots:
             return _said(await run(one))
 
-    rows += await asyncio.gather(*(beside(one) for one in others if not one.alone))
+    raw_rows, *rows = await asyncio.gather(
+        _run_raw([one for one in chosen if one.kind == "raw"], options.target),
+        *(beside(one) for one in others if not one.alone),
+    )
+    rows += raw_rows
     for one in others:
         if one.alone:
             rows.append(_said(await run(one)))
@@ -97,7 +100,7 @@ async def _run_raw(cases: list[Case], target: str) -> list[Row]:
             while todo:
                 rows.append(_said(await run(_at(todo.pop(), station))))
 
-    await asyncio.gather(*(work() for _ in range(min(STATIONS, len(cases)))))
+    await asyncio.gather(*(work() for _ in range(min(STATIONS, (len(cases) + 5) // 6))))
     return rows
 
 

@@ -197,6 +197,15 @@ def _unprintable(character: str) -> bool:
     )
 
 
+async def up_to_three(limit_s: float, station: Station, body: bytes, path: str) -> dict[str, Any]:
+    """Measure until it was good enough once, three times at most: the machine is shared."""
+    tries: list[dict[str, Any]] = []
+    while len(tries) < 3 and (not tries or tries[-1]["moved_s"] > limit_s):
+        tries.append(await beside_small_requests(station, body, path))
+    best = min(tries, key=lambda one: float(one["moved_s"]))
+    return best | {"moved_s_of_each_try": [one["moved_s"] for one in tries]}
+
+
 async def beside_small_requests(station: Station, body: bytes, path: str) -> dict[str, Any]:
     """Send a large body while another process asks the proxy small questions; say how long these were held up."""
     prober = Path(__file__).with_name("prober.py")
@@ -234,16 +243,10 @@ def _image(size: int) -> bytes:
 async def _images() -> dict[str, Any]:
     async with POOL.borrow(RECORDED | {"limits": {"body": "64MiB"}}) as station:
         sizes = [await answered(station, _image(size)) for size in (6_000, 128_000, 1_000_000)]
-        tries = [await beside_small_requests(station, _image(20_000_000), "/v1/chat/completions") for _ in range(3)]
-        rows = await trace_rows(station, 6)
-    large = min(tries, key=lambda one: one["moved_s"])
+        large = await up_to_three(0.05, station, _image(20_000_000), "/v1/chat/completions")
+        rows = await trace_rows(station, 4)
     estimates = [row.get("prompt_tokens_estimated") for row in rows if (row.get("request_bytes") or 0) > 5_000]
-    return {
-        "sizes": sizes,
-        "large": large,
-        "moved_s_of_each_try": [one["moved_s"] for one in tries],
-        "estimates": estimates,
-    }
+    return {"sizes": sizes, "large": large, "estimates": estimates}
 
 
 @case(
@@ -299,11 +302,10 @@ async def _token_ids() -> dict[str, Any]:
     body = json.dumps({"model": "m", "prompt": list(range(1_000_000)), "max_tokens": 1}).encode()
     async with POOL.borrow(RECORDED) as station:
         before = len(await trace_rows(station, 0))
-        tries = [await beside_small_requests(station, body, "/v1/completions") for _ in range(3)]
-        rows = (await trace_rows(station, before + 3))[before:]
+        best = await up_to_three(0.25, station, body, "/v1/completions")
+        rows = (await trace_rows(station, before + 1))[before:]
     lanes = {row.get("lane") for row in rows if (row.get("request_bytes") or 0) > 1_000_000}
-    best = min(tries, key=lambda one: one["moved_s"])
-    return best | {"lane": next(iter(lanes), None), "moved_s_of_each_try": [one["moved_s"] for one in tries]}
+    return best | {"lane": next(iter(lanes), None)}
 
 
 @case(

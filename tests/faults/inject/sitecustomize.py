@@ -10,14 +10,14 @@ Python imports `sitecustomize` by itself when it starts. Nothing here runs in th
 """
 
 import builtins
-import datetime
+import datetime as dt
 import io
 import os
 import signal
 import time
 from typing import Self
 
-_real_time, _real_time_ns, _real_datetime = time.time, time.time_ns, datetime.datetime
+_real_time, _real_time_ns, _real_datetime = time.time, time.time_ns, dt.datetime
 _offset = 0.0
 
 
@@ -26,11 +26,11 @@ def _jump(*_: object) -> None:
     _offset += float(os.environ["FAULT_CLOCK_JUMP"])
 
 
-class _Datetime(datetime.datetime):
+class _Datetime(dt.datetime):
     """What `datetime.now` is while the wall clock can jump."""
 
     @classmethod
-    def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+    def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:
         return _real_datetime.fromtimestamp(_real_time() + _offset, tz)
 
 
@@ -85,7 +85,7 @@ def _slow_open(delay_s: float) -> None:
 if "FAULT_CLOCK_JUMP" in os.environ:
     time.time = lambda: _real_time() + _offset
     time.time_ns = lambda: _real_time_ns() + int(_offset * 1e9)
-    datetime.datetime = _Datetime
+    dt.datetime = _Datetime
     signal.signal(signal.SIGUSR2, _jump)
 if "FAULT_BLOCK_LOOP" in os.environ:
     signal.signal(signal.SIGUSR1, _block)
