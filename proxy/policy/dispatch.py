@@ -15,7 +15,7 @@ A ticket comes in by `offer` and goes out by `leave`, or by a `Refuse` effect, e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from proxy.policy import refusal
 from proxy.policy.backend import Backend
@@ -59,7 +59,7 @@ class Dispatcher:
         lane = queue.lane
         lane.offered += 1
         job = Job(ticket, queue, now)
-        if lane.fed and ticket.splittable:
+        if lane.fed and ticket.splittable and not ticket.at_once:
             job.feed = Feed()
         if self._draining:
             return [refusal.reject(job, now, Reason.DRAINING, "the proxy is shutting down")]
@@ -68,6 +68,9 @@ class Dispatcher:
                 break
         else:
             return [refusal.reject(job, now, Reason.NO_BACKEND, refusal.nobody_serves(ticket))]
+        if ticket.at_once:
+            self._jobs[ticket.id] = job
+            return [self._grant(job, self._board.matcher.anywhere(job), now)]
         for rival in queue.rivals:
             if rival.size:
                 return self._offer_waiting(job, now)
@@ -160,7 +163,9 @@ class Dispatcher:
             effects.append(refusal.reject(job, now, Reason.NO_BACKEND, detail))
         else:
             job.given_back, job.avoid = True, backend
-            if job.feed is not None and job.feed.part and backend.up and not others:
+            if job.ticket.at_once:
+                effects.append(self._grant(job, self._board.matcher.anywhere(job), now))
+            elif job.feed is not None and job.feed.part and backend.up and not others:
                 job.queue.park(job, now)
             else:
                 self._start_anew(job, now)
@@ -293,13 +298,25 @@ class Dispatcher:
         self._draining = True
         return self._pass(now)
 
-    def reconfigure(self, now: float, scheduling: Scheduling, backends: Sequence[BackendLimits]) -> list[Effect]:
+    def take_speeds(self, other: Dispatcher) -> None:
+        """Take the prefill speeds that another Dispatcher with the same lanes has learned."""
+        for lane, teacher in zip(self._board.lanes, other._board.lanes, strict=True):
+            lane.take_speed(teacher.c)
+
+    def reconfigure(
+        self,
+        now: float,
+        scheduling: Scheduling,
+        backends: Sequence[BackendLimits],
+        down: Collection[str] = (),
+    ) -> list[Effect]:
         """Change settings and backends without losing a ticket.
 
         Lanes and backends are known by their names. A ticket of a lane that is gone moves to the one that its length
         belongs in. Running tickets keep what they hold. A backend that is gone gets nothing new and is forgotten; a new
-        one is up. A concurrency that has adapted, or was set by `set_concurrency`, stays (within the bounds now in
-        force) unless the configured one changed, or it no longer adapts: then the configured one holds.
+        one is up unless it is among `down`. A concurrency that has adapted, or was set by `set_concurrency`, stays
+        (within the bounds now in force) unless the configured one changed, or it no longer adapts: then the configured
+        one holds.
 
         Raises:
             ValueError: no lanes, or two lanes or backends of one name; then nothing has changed.
@@ -311,6 +328,8 @@ class Dispatcher:
             job.queue.remove(job, now)
         try:
             self._board.change(now, scheduling, backends, jobs)
+            for backend in self._board.backends:
+                backend.up = backend.up and backend.name not in down
         finally:
             for job in waiting:
                 self._wait_again(job, now, front=job.ticket.id in first)

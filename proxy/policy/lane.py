@@ -128,7 +128,11 @@ class Lane:
 
     def learn(self, sample: float) -> None:
         """Move `c` towards one measured value, in seconds per prompt token."""
-        self.c = self._clamped(self.c + LEARNING_RATE * (sample - self.c))
+        self.take_speed(self.c + LEARNING_RATE * (sample - self.c))
+
+    def take_speed(self, c: float) -> None:
+        """Set `c`, within its range."""
+        self.c = self._clamped(c)
         if abs(self.c - self.timers_c) > _TIMER_DRIFT * self.timers_c:
             self.timers_c = self.c
             for queue in self.queues:

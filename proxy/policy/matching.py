@@ -74,6 +74,13 @@ class Matcher:
                     best, least = Place(backend, prefill, kv, slots), cost
         return best
 
+    def anywhere(self, job: Job) -> Place:
+        """Return where a ticket goes that nothing holds: to the least outstanding work. Some backend must be up."""
+        ticket = job.ticket
+        up = [backend for backend in self.candidates(job) if backend.up]
+        best = min(up, key=lambda backend: backend.cost(ticket.prompt_tokens, self.c0, self.w))
+        return Place(best, ticket.prompt_tokens, ticket.prompt_tokens + ticket.output_tokens, ticket.sequences)
+
     def candidates(self, job: Job) -> Sequence[Backend]:
         """Return the backends that `job` may go to, up or not."""
         feed, pool = job.feed, job.queue.pool

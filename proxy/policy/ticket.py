@@ -25,6 +25,8 @@ class Ticket:
     """Whether the first token can be seen. If not, its prefill budget comes back by a timer."""
     splittable: bool = False
     """Whether it may be fed in installments."""
+    at_once: bool = False
+    """It goes whatever runs or waits, and counts as running: limits, budgets and deadlines do not hold it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -778,3 +778,54 @@ def test_the_repr_shows_the_state(desk):
     assert repr(d.dispatcher) == text
     d.dispatcher.drain(0.0)
     assert repr(d.dispatcher).endswith("; draining>")
+
+
+# ---------------------------------------------------------------- tickets that nothing holds
+
+
+def test_a_ticket_that_goes_at_once_goes_over_every_limit_and_counts_as_running(desk):
+    d = desk(concurrency=1, prefill_budget_tokens=100, kv_tokens=100)
+    d.offer(100, 10)
+    d.offer(5000, 10, at_once=True)
+    d.offer(100, 10)
+    assert d.granted == [1, 2]
+    assert (d.backend().in_flight, d.backend().prefill_tokens) == (2, 5100)
+    d.leave(1, 2)
+    assert d.granted == [1, 2, 3]
+
+
+def test_a_ticket_that_goes_at_once_does_not_wait_behind_others(desk):
+    d = desk(concurrency=1, drop_factor=None)
+    d.offer()
+    d.offer()
+    d.offer(at_once=True)
+    assert d.granted == [1, 3]
+
+
+def test_a_ticket_that_goes_at_once_goes_where_least_is_outstanding(desk):
+    d = desk(backends=2)
+    for _ in range(4):
+        d.offer(at_once=True)
+    assert [grant.backend for grant in d.grants] == ["a", "b", "a", "b"]
+
+
+def test_a_ticket_that_goes_at_once_and_comes_back_goes_elsewhere_at_once_and_then_is_refused(desk):
+    d = desk(backends=2, concurrency=1)
+    d.offer()
+    d.offer()
+    d.offer(at_once=True)
+    d.give_back(3)
+    assert [grant.backend for grant in d.grants if grant.ticket.id == 3] == ["a", "b"]
+    d.give_back(3)
+    assert [(refused.ticket.id, refused.reason) for refused in d.refusals] == [(3, Reason.NO_BACKEND)]
+
+
+def test_a_backend_that_is_added_while_it_is_down_gets_nothing_until_it_is_up(desk):
+    d = desk(concurrency=1, drop_factor=None)
+    d.offer()
+    d.offer()
+    limits = [BackendLimits("a", 1), BackendLimits("b", 1)]
+    d.keep(d.dispatcher.reconfigure(d.now, d.scheduling, limits, down=["b"]))
+    assert d.granted == [1]
+    d.keep(d.dispatcher.set_backend_up(d.now, "b", True))
+    assert d.grants[-1].backend == "b"
