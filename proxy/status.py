@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -10,6 +10,7 @@ from typing import Any
 
 from proxy.backends import Backends, BackendView, State
 from proxy.exchange import Exchange
+from proxy.policy.limiter import Move
 from proxy.policy.outcome import Outcome
 from proxy.policy.snapshot import BackendSnapshot, Snapshot
 from proxy.settings import Settings
@@ -72,6 +73,7 @@ class Status:
             "draining": snapshot.draining,
             "lanes": [{key: _rounded(value) for key, value in asdict(lane).items()} for lane in snapshot.lanes],
             "backends": [_backend(of, views[of.name]) for of in snapshot.backends],
+            "limit_moves": _moves(snapshot.backends),
             "rejections": list(reversed(self._rejections)),
         }
 
@@ -86,6 +88,7 @@ def _backend(held: BackendSnapshot, seen: BackendView) -> dict[str, Any]:
         "models": [{"name": model.name, "max_model_len": model.max_model_len} for model in seen.models],
         "in_flight": held.in_flight,
         "concurrency": held.concurrency,
+        "adaptive": held.adaptive,
         "requests": held.requests,
         "prefill_tokens": held.prefill_tokens,
         "prefill_budget": held.prefill_budget,
@@ -99,6 +102,25 @@ def _backend(held: BackendSnapshot, seen: BackendView) -> dict[str, Any]:
         "probe_age_s": _rounded(seen.probe_age_s),
         "probe_error": seen.error,
         "reported_failures": seen.reported_failures,
+    }
+
+
+def _moves(backends: Iterable[BackendSnapshot]) -> list[dict[str, Any]]:
+    """Return the last changes of the concurrency limits, the newest first."""
+    moves = sorted(((move, of.name) for of in backends for move in of.limit_moves), key=lambda pair: -pair[0].at)
+    ahead = time.time() - time.monotonic()
+    return [_move(move, name, ahead) for move, name in moves[:LAST]]
+
+
+def _move(move: Move, backend: str, ahead: float) -> dict[str, Any]:
+    return {
+        "at": _stamp(move.at + ahead),
+        "backend": backend,
+        "before": move.before,
+        "after": move.after,
+        "cause": move.cause.value,
+        "in_flight": move.in_flight,
+        "tpot_s": _rounded(move.tpot_s),
     }
 
 

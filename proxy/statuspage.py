@@ -42,6 +42,8 @@ def page(status: Mapping[str, Any]) -> str:
         _lanes(status["lanes"]),
         "<h2>Backends 后端</h2>",
         _backends(status["backends"]),
+        "<h2>Last limit moves 并发上限变动</h2>",
+        _moves(status["limit_moves"]),
         "<h2>Last rejections 最近拒绝</h2>",
         _rejections(status["rejections"]),
         '<p class="quiet">The same as JSON: <a href="status.json">status.json</a> · <a href="metrics">metrics</a></p>',
@@ -105,6 +107,31 @@ def _backends(backends: Iterable[Mapping[str, Any]]) -> str:
             _text(of["probe_error"] or _age(of["probe_age_s"])),
         )
         for of in backends
+    ]
+    return _table(columns, rows)
+
+
+def _moves(moves: Sequence[Mapping[str, Any]]) -> str:
+    if not moves:
+        return '<p class="quiet">None. 无</p>'
+    columns = (
+        ("At 时间", False),
+        ("Backend 后端", False),
+        ("Limit 上限", True),
+        ("Cause 原因", False),
+        ("In flight 在途", True),
+        ("TPOT", True),
+    )
+    rows = [
+        (
+            _text(of["at"]),
+            _text(of["backend"]),
+            f"{_number(of['before'])} → {_number(of['after'])}",
+            _text(of["cause"]),
+            _number(of["in_flight"]),
+            "-" if of["tpot_s"] is None else f"{1000 * of['tpot_s']:.0f} ms",
+        )
+        for of in moves
     ]
     return _table(columns, rows)
 

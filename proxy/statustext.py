@@ -23,6 +23,8 @@ def write(status: Mapping[str, Any], console: Console | None = None) -> None:
     out.print(f"{state}, version {status['version']}, configuration {status['config']}, up {status['uptime_s']:.0f} s")
     out.print(_lanes(status["lanes"]))
     out.print(_backends(status["backends"]))
+    if status["limit_moves"]:
+        out.print(_moves(status["limit_moves"]))
     if status["rejections"]:
         out.print(_rejections(status["rejections"]))
 
@@ -59,6 +61,15 @@ def _backends(backends: Sequence[Mapping[str, Any]]) -> Table:
             "-" if of["engine_kv_usage"] is None else f"{of['engine_kv_usage']:.0%}",
             of["probe_error"] or "ok",
         )
+    return table
+
+
+def _moves(moves: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("last limit moves", "backend", ">limit", "cause", ">in flight", ">TPOT ms")
+    for of in moves:
+        tpot = "-" if of["tpot_s"] is None else f"{1000 * of['tpot_s']:.0f}"
+        limit = f"{of['before']} -> {of['after']}"
+        table.add_row(of["at"], of["backend"], limit, of["cause"], str(of["in_flight"]), tpot)
     return table
 
 

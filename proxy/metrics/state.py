@@ -66,9 +66,20 @@ def _dispatch_families(backends: Sequence[BackendSnapshot], lanes: tuple[str, ..
     )
     yield gauge(
         "concurrency_limit",
-        "Sequences that may run on a backend; all lanes share it.",
+        "Sequences that may run on a backend now; all lanes share it.",
         _BACKEND,
         (((of.name,), of.concurrency) for of in backends),
+    )
+    yield counter(
+        "concurrency_limit_changes",
+        "Changes of that limit: down because time per output token was high, up because it was good and all that "
+        "might run did, either way because it was configured.",
+        ("backend", "direction", "cause"),
+        (
+            ((of.name, direction.value, cause.value), count)
+            for of in backends
+            for (direction, cause), count in of.limit_changes.items()
+        ),
     )
     yield gauge(
         "prefill_budget_used_tokens",

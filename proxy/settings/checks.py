@@ -29,6 +29,7 @@ def problems(settings: "Settings") -> tuple[Problem, ...]:
     """Return what cannot work."""
     return (
         *_backends(settings),
+        *_concurrency(settings),
         *_listeners(settings),
         *_lane(settings, "short", settings.lanes.short),
         *_lane(settings, "long", settings.lanes.long),
@@ -53,6 +54,20 @@ def _backends(settings: "Settings") -> Iterator[Problem]:
         for value, times in Counter(values).items():
             if times > 1:
                 yield Problem("backends", f'{times} backends have the {key} "{value}"; each needs its own')
+
+
+def _concurrency(settings: "Settings") -> Iterator[Problem]:
+    """A start out of its bounds would be moved silently."""
+    adaptive = settings.scheduling.adaptive
+    for index, backend in enumerate(settings.backends):
+        start, most = settings.start_of(backend), backend.max_num_seqs or adaptive.ceiling
+        own = f"backends[{index}].concurrency" if backend.concurrency else "scheduling.concurrency"
+        if most is not None and start > most and (adaptive.enabled or backend.max_num_seqs):
+            key = f"backends[{index}].max_num_seqs" if backend.max_num_seqs else "scheduling.adaptive.ceiling"
+            yield Problem(key, f"{most} is below the concurrency of {backend.label} ({start})", other=own)
+        if adaptive.enabled and adaptive.floor is not None and adaptive.floor > start:
+            text = f"{adaptive.floor} is above the concurrency of {backend.label} ({start})"
+            yield Problem("scheduling.adaptive.floor", text, other=own)
 
 
 def _listeners(settings: "Settings") -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from proxy.policy.classify import CapAction, LanePolicy, OutputPolicy
-from proxy.policy.limits import BackendLimits, LaneLimits
+from proxy.policy.limits import HIGHEST_CONCURRENCY, LOWEST_CONCURRENCY, Adaptive, BackendLimits, LaneLimits
 from proxy.policy.limits import Scheduling as SchedulingLimits
 from proxy.settings.checks import problems
 from proxy.settings.sections import (
@@ -134,13 +134,28 @@ class Settings(Section):
         return tuple(
             BackendLimits(
                 name=backend.label,
-                concurrency=backend.concurrency or self.scheduling.concurrency,
+                concurrency=self.start_of(backend),
                 models=frozenset(backend.models) or None,
                 kv_tokens=backend.kv_tokens,
                 kv_fraction=self.scheduling.kv_fraction,
                 weight=backend.weight,
+                adaptive=self._adaptive(backend),
             )
             for backend in self.backends
+        )
+
+    def start_of(self, backend: Backend) -> int:
+        """Return the configured concurrency of a backend."""
+        return backend.concurrency or self.scheduling.concurrency
+
+    def _adaptive(self, backend: Backend) -> Adaptive | None:
+        chosen, start = self.scheduling.adaptive, self.start_of(backend)
+        if not chosen.enabled:
+            return None
+        return Adaptive(
+            tpot_slo_s=min(self.lanes.short.tpot_slo, self.lanes.long.tpot_slo),
+            floor=chosen.floor or min(LOWEST_CONCURRENCY, start),
+            ceiling=backend.max_num_seqs or chosen.ceiling or max(HIGHEST_CONCURRENCY, start),
         )
 
 

@@ -85,7 +85,14 @@ class Backend(Section):
         default=None,
         ge=1,
         description="Sequences that may run there at once; all lanes share it. Default: `scheduling.concurrency`. "
-        "Set it to the knee of that engine, and not above its `--max-num-seqs`.",
+        "Set it to the knee of that engine, and not above its `--max-num-seqs`. It is where adaptive concurrency "
+        "starts.",
+    )
+    max_num_seqs: Count | None = Field(
+        default=None,
+        ge=1,
+        description="The engine's `--max-num-seqs`: adaptive concurrency never goes above it, because what is over "
+        "it would wait inside the engine. Default: `scheduling.adaptive.ceiling`.",
     )
     weight: float = Field(
         default=1.0,
@@ -151,8 +158,8 @@ class Lane(Section):
     tpot_slo: Duration = Field(
         default=0.1,
         gt=0,
-        description="Longest mean time per output token of a good answer. It decides nothing; it is what "
-        "`lanewise_slo_good_total` counts by.",
+        description="Longest mean time per output token of a good answer. It is what `lanewise_slo_good_total` "
+        "counts by, and the smallest of the lanes is what adaptive concurrency keeps the engines under.",
     )
     first_byte_timeout: Duration = Field(
         gt=0,
@@ -204,6 +211,32 @@ class Lanes(Section):
     long: LongLane = LongLane()
 
 
+class Adaptive(Section):
+    """Concurrency that follows the engine's time per output token.
+
+    Every 2 s, while answers stream: 5 % fewer sequences when the mean is above 95 % of the smallest `tpot_slo` of the
+    lanes; else one more, when all that may run do. When no tokens are seen it stays.
+    """
+
+    enabled: bool = Field(
+        default=True,
+        description="Let the concurrency of each backend move. Off: it stays at `concurrency`, which then has to be "
+        "the knee.",
+    )
+    floor: Count | None = Field(
+        default=None,
+        ge=1,
+        description="Sequences that may run however slow the engine is. Default: 8, or the backend's `concurrency` "
+        "where that is lower.",
+    )
+    ceiling: Count | None = Field(
+        default=None,
+        ge=1,
+        description="Most sequences that may ever run on a backend that names no `max_num_seqs`. Default: 256 (what "
+        "vLLM's `--max-num-seqs` often is), or the backend's `concurrency` where that is higher.",
+    )
+
+
 class Scheduling(Section):
     """How waiting requests are chosen. What each knob does to the tail is measured in docs/algorithm.md."""
 
@@ -238,8 +271,10 @@ class Scheduling(Section):
         default=32,
         ge=1,
         description="Sequences that may run at once on a backend that names no number of its own. The default is a "
-        "guess (the knee of an 8B-like model on one card); measure yours with `lanewise-load knee`.",
+        "guess (the knee of an 8B-like model on one card); measure yours with `lanewise-load knee`. It is where "
+        "adaptive concurrency starts.",
     )
+    adaptive: Adaptive = Adaptive()
     prefill_budget_tokens: OptionalCount = Field(
         default=2048,
         description="Prompt tokens sent to a backend whose first token is still to come, at most. One engine chunk: "

@@ -10,7 +10,7 @@ from pydantic import SecretStr, ValidationError
 
 from proxy.settings.checks import Problem
 from proxy.settings.model import Settings
-from proxy.settings.tree import dotted, keys, section_at
+from proxy.settings.tree import dotted, keys, section_at, undotted
 from proxy.settings.yamlfile import KeyPath
 
 Place = Callable[[KeyPath], str]
@@ -74,8 +74,8 @@ def _sentences(error: Mapping[str, Any], place: Place) -> Iterator[str]:
 def _where(problem: Problem, place: Place) -> str:
     """Return where the key of a problem was written, or else the key on its other side."""
     nowhere = place(())
-    written = place(tuple(problem.key.split(".")))
-    return place(tuple(problem.other.split("."))) if written == nowhere and problem.other else written
+    written = place(undotted(problem.key))
+    return place(undotted(problem.other)) if written == nowhere and problem.other else written
 
 
 def _missing(path: KeyPath) -> str:

@@ -1,5 +1,6 @@
 """The keys of the configuration as a tree: for messages, printing, documentation and the check of variable names."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import UnionType
@@ -83,3 +84,9 @@ def dotted(path: tuple[str | int, ...]) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"
     return text.removeprefix(".")
+
+
+def undotted(text: str) -> tuple[str | int, ...]:
+    """Read what `dotted` wrote."""
+    parts = re.findall(r"[^.\[\]]+", text)
+    return tuple(int(part) if part.isdecimal() else part for part in parts)

@@ -10,6 +10,7 @@ from proxy.backends import Backends
 from proxy.exchange import Exchange
 from proxy.policy.dispatch import Dispatcher
 from proxy.policy.outcome import Outcome, Reason
+from proxy.policy.ticket import Ticket
 from proxy.settings import Settings
 from proxy.status import LAST, Status
 from proxy.statuspage import CONTENT_SECURITY_POLICY, page
@@ -68,6 +69,43 @@ def test_the_last_rejections_are_kept_newest_first_and_nothing_else(parts):
     kept = [of["request_id"] for of in status.document()["rejections"]]
     assert kept == [f"id-{number}" for number in range(LAST + 4, 4, -1)]
     assert status.document()["rejections"][0]["at"] == "2026-09-21T14:13:20Z"
+
+
+def slowed(dispatcher):
+    """Two intervals of two seconds in which a token took 150 ms."""
+    dispatcher.offer(0.0, Ticket(1, lane=0, prompt_tokens=100, output_tokens=10))
+    for seconds in (2.0, 4.0):
+        dispatcher.pace("npu-0", 3.0, 20)
+        dispatcher.wake(seconds)
+
+
+def test_the_last_moves_of_the_limits_are_told_newest_first_with_their_causes(parts):
+    status, dispatcher = parts
+    assert status.document()["limit_moves"] == []
+    slowed(dispatcher)
+    moves = status.document()["limit_moves"]
+    assert [(of["before"], of["after"]) for of in moves] == [(30, 28), (32, 30)]
+    stamp = moves[0].pop("at")
+    assert len(stamp) == len("2026-09-21T14:13:20Z")
+    assert moves[0] == {
+        "backend": "npu-0",
+        "before": 30,
+        "after": 28,
+        "cause": "tpot_high",
+        "in_flight": 1,
+        "tpot_s": 0.15,
+    }
+
+
+def test_moves_of_the_limits_are_on_the_page_and_in_the_terminal(parts):
+    status, dispatcher = parts
+    slowed(dispatcher)
+    out = io.StringIO()
+    write(status.document(), Console(file=out, width=160))
+    assert "30 -> 28  tpot_high          1      150" in out.getvalue()
+    assert '<td class="n">30 → 28</td><td>tpot_high</td><td class="n">1</td><td class="n">150 ms</td>' in page(
+        status.document()
+    )
 
 
 def test_the_page_escapes_what_came_from_outside(parts):

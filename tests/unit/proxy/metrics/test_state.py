@@ -34,6 +34,24 @@ def test_waiting_running_and_budget_are_shown():
     } <= set(seen)
 
 
+def test_a_limit_that_moved_shows_where_it_is_and_why():
+    settings = Settings.model_validate(
+        {"backends": [{"url": "http://a:1", "name": "npu"}], "scheduling": {"concurrency": 40}}
+    )
+    dispatcher = Dispatcher(settings.to_scheduling(), settings.to_backend_limits())
+    dispatcher.offer(0.0, Ticket(1, lane=0, prompt_tokens=100, output_tokens=10))
+    dispatcher.pace("npu", 3.0, 20)
+    dispatcher.wake(2.0)
+    seen = [line for line in lines(scheduler_families(dispatcher.snapshot(2.0))) if "concurrency_limit" in line]
+    assert seen == [
+        'lanewise_concurrency_limit{backend="npu"} 38.0',
+        'lanewise_concurrency_limit_changes_total{backend="npu",cause="tpot_high",direction="down"} 1.0',
+        'lanewise_concurrency_limit_changes_total{backend="npu",cause="room_used",direction="up"} 0.0',
+        'lanewise_concurrency_limit_changes_total{backend="npu",cause="configured",direction="down"} 0.0',
+        'lanewise_concurrency_limit_changes_total{backend="npu",cause="configured",direction="up"} 0.0',
+    ]
+
+
 def test_without_a_budget_there_is_no_limit_series():
     settings = Settings.model_validate(
         {"backends": ["http://a:1"], "scheduling": {"prefill_budget_tokens": "unlimited"}}

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.policy.classify import CapAction
-from proxy.policy.limits import BudgetMode, LaneOrder
+from proxy.policy.limits import Adaptive, BudgetMode, LaneOrder
 from proxy.settings import LANES, Settings
 
 
@@ -41,6 +41,37 @@ def test_backends_take_the_common_concurrency_unless_they_name_their_own():
         scheduling={"concurrency": 9},
     ).to_backend_limits()
     assert [(of.name, of.concurrency, of.models) for of in limits] == [("a:1", 9, None), ("b", 4, frozenset({"m"}))]
+
+
+def adaptive(*, backend=None, scheduling=None, **more):
+    url = {"url": "http://a:1", **(backend or {})}
+    return settings(backends=[url], scheduling=scheduling or {}, **more).to_backend_limits()[0].adaptive
+
+
+def test_concurrency_adapts_between_8_and_256_by_default():
+    assert adaptive() == Adaptive(tpot_slo_s=0.1, floor=8, ceiling=256)
+
+
+def test_the_smallest_tpot_slo_of_the_lanes_is_what_concurrency_follows():
+    assert adaptive(lanes={"long": {"tpot_slo": "60ms"}, "short": {"tpot_slo": "80ms"}}).tpot_slo_s == 0.06
+
+
+@pytest.mark.parametrize(
+    ("backend", "scheduling", "floor", "ceiling"),
+    [
+        ({"concurrency": 4}, {}, 4, 256),
+        ({"concurrency": 300}, {}, 8, 300),
+        ({"max_num_seqs": 64}, {"adaptive": {"ceiling": 100}}, 8, 64),
+        ({}, {"adaptive": {"ceiling": 100, "floor": 16}}, 16, 100),
+    ],
+)
+def test_bounds_that_nobody_wrote_make_room_for_the_start(backend, scheduling, floor, ceiling):
+    found = adaptive(backend=backend, scheduling=scheduling)
+    assert (found.floor, found.ceiling) == (floor, ceiling)
+
+
+def test_adaptation_can_be_switched_off():
+    assert adaptive(scheduling={"adaptive": {"enabled": False, "floor": 100}}) is None
 
 
 def test_lane_policies_carry_the_output_rules_and_the_longest_prompt():

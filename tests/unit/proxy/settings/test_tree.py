@@ -2,7 +2,7 @@
 
 from proxy.settings.model import Settings
 from proxy.settings.sections import Backend, Queue
-from proxy.settings.tree import dotted, keys, leaves, section_at
+from proxy.settings.tree import dotted, keys, leaves, section_at, undotted
 
 
 def test_a_list_of_sections_is_one_leaf():
@@ -21,3 +21,8 @@ def test_paths_lead_through_sections_and_lists():
 def test_paths_are_written_as_people_read_them():
     assert dotted(("backends", 0, "url")) == "backends[0].url"
     assert dotted(()) == ""
+
+
+def test_a_path_that_was_written_is_read_back():
+    for path in (("backends", 0, "url"), ("scheduling", "adaptive", "floor"), ("listen",), ()):
+        assert undotted(dotted(path)) == path
