@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from proxy.policy.installments import PrefixCache
+from proxy.policy.installments import PartResult, PrefixCache
 from proxy.policy.limiter import Limiter
 from proxy.policy.limits import BackendLimits
 from proxy.policy.outcome import Ending
@@ -49,6 +49,9 @@ class Backend:
         """The one long prompt that is being fed in parts."""
         self.pause_until = 0.0
         self.cache = PrefixCache()
+        self.parts = dict.fromkeys(PartResult, 0)
+        self.recomputed_tokens = 0
+        """Prompt tokens that were computed before and not found again."""
         self.grants = 0
         self.output_tokens = 0
         """Output tokens reported with the endings, in all."""
@@ -153,6 +156,24 @@ class Backend:
         """Let the next long prompt start, if it was `job` that stood in its way."""
         if self.started is job:
             self.started = None
+
+    def judge(self, now: float, done: int, cached: int | None) -> bool | None:
+        """Learn from a request whose first `done` tokens were sent before.
+
+        Args:
+            now: monotonic seconds.
+            done: prompt tokens that parts have covered.
+            cached: how many of them the engine found; None when nobody can say.
+
+        Returns:
+            Whether it was a miss; None when nothing can be said.
+        """
+        expected = self.cache.expected(done)
+        miss = self.cache.observe(now, done, cached)
+        if cached is None or expected == 0:
+            return None
+        self.recomputed_tokens += max(0, expected - cached)
+        return miss
 
     def cost(self, prefill: int, c0: float, w: float) -> float:
         """Return the outstanding work in engine seconds, with `prefill` more tokens, over the relative speed."""

@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 from proxy.policy import refusal
 from proxy.policy.backend import Backend
 from proxy.policy.board import Board
-from proxy.policy.installments import Feed, PrefixCache
+from proxy.policy.installments import Feed, PartResult, PrefixCache, next_tokens
 from proxy.policy.job import NEVER, Job, Stage
 from proxy.policy.lane import HEAD_KEY, LEARN_FROM_TOKENS
 from proxy.policy.limits import BackendLimits, Scheduling
@@ -115,17 +115,19 @@ class Dispatcher:
             return []
         backend, feed = _part_of(job, "part_ended")
         computed = job.held_prefill
-        if backend.cache.observe(now, feed.done, cached_tokens):
-            feed.whole = True
-            feed.done = min(feed.done, cached_tokens or 0)  # what the cache lost is computed again, and charged again
+        backend.cache.worked()
+        backend.parts[self._result(backend, feed, cached_tokens, now)] += 1
         feed.done += computed
         feed.part += 1
         return self._between_parts(job, backend, now)
 
-    def part_failed(self, now: float, ticket_id: int) -> list[Effect]:
+    def part_failed(self, now: float, ticket_id: int, *, refused: bool = False) -> list[Effect]:
         """Take the failure of one part: the rest goes whole, and the engine answers the client's own request.
 
-        Unknown ids are ignored.
+        Args:
+            now: monotonic seconds.
+            ticket_id: a ticket whose last grant was not final; unknown ids are ignored.
+            refused: the engine did not like what the client asks for, which says nothing about parts as such.
 
         Raises:
             ValueError: the ticket has no part in flight.
@@ -134,6 +136,9 @@ class Dispatcher:
         if job is None:
             return []
         backend, feed = _part_of(job, "part_failed")
+        backend.parts[PartResult.FAILED] += 1
+        if not refused:
+            backend.cache.failed(now)
         feed.whole = True
         feed.part += 1
         return self._between_parts(job, backend, now)
@@ -153,6 +158,8 @@ class Dispatcher:
         backend = job.backend
         if job.stage not in _GRANTED or backend is None:
             raise _misplaced(job, "give_back")
+        if job.stage is Stage.PART:
+            backend.parts[PartResult.FAILED] += 1
         backend.release(job)
         others = any(other.up and other is not backend for other in job.queue.pool)
         effects: list[Effect] = []
@@ -198,8 +205,10 @@ class Dispatcher:
         backend, feed = job.backend, job.feed
         if backend is not None:
             backend.ended(ending, output_tokens)
-            if feed is not None and feed.part and job.stage is not Stage.PART:
-                backend.cache.observe(now, feed.done, cached_tokens)
+            if job.stage is Stage.PART:
+                backend.parts[PartResult.ABORTED] += 1
+            elif feed is not None and feed.part:
+                backend.judge(now, feed.done, cached_tokens)
             backend.release(job)
             backend.forget_started(job)
         else:
@@ -278,20 +287,49 @@ class Dispatcher:
             if backend.name == name:
                 backend.limiter.observe(seconds, tokens)
 
-    def set_prefix_cache(self, now: float, backend: str, enabled: bool, granularity: int) -> list[Effect]:
+    def set_prefix_cache(
+        self, now: float, backend: str, enabled: bool, granularity: int, *, trusted: bool = False
+    ) -> list[Effect]:
         """Take what an engine says about its prefix cache: at start, and again whenever it restarted.
+
+        A long prompt that is being fed there starts anew: what was computed of it is gone.
 
         Args:
             now: monotonic seconds.
             backend: its name.
             enabled: whether prefix caching is on; off means no installments there.
             granularity: tokens in which cache hits come: the KV block size, or more on hybrid models.
+            trusted: the operator says that it works: misses do not switch it off.
 
         Raises:
             KeyError: no such backend.
         """
-        self._board.backend(backend).cache = PrefixCache(enabled=enabled, granularity=granularity)
+        known = self._board.backend(backend)
+        known.cache = PrefixCache(enabled=enabled, granularity=granularity, trusted=trusted)
+        self._unpark(known, now)
         return self._pass(now)
+
+    def would_feed(self, now: float, ticket: Ticket) -> bool:
+        """Return whether a ticket would go in parts, if it can be split: to some backend that is up and splits."""
+        queue = self._board.pools.queue_for(ticket)
+        settings = self._board.matcher.installments
+        if settings is None or not queue.lane.fed or ticket.at_once:
+            return False
+        return any(
+            backend.up
+            and backend.cache.splits(now)
+            and next_tokens(ticket.prompt_tokens, Feed(), backend.cache.granularity, settings) < ticket.prompt_tokens
+            for backend in queue.pool
+        )
+
+    def busy(self, name: str) -> tuple[int, int]:
+        """Return how many sequences run on a backend, and how many grants it has had in all.
+
+        Raises:
+            KeyError: no such backend.
+        """
+        backend = self._board.backend(name)
+        return backend.in_flight, backend.grants
 
     def drain(self, now: float) -> list[Effect]:
         """Refuse every new ticket from now on; those that wait or run are served."""
@@ -453,6 +491,20 @@ class Dispatcher:
         job.stage = Stage.DECODE
         backend.release_prefill(job)
         backend.forget_started(job)
+
+    @staticmethod
+    def _result(backend: Backend, feed: Feed, cached: int | None, now: float) -> PartResult:
+        """Judge a part that has ended; after a miss the rest goes whole."""
+        miss = backend.judge(now, feed.done, cached)
+        if miss is None:
+            if backend.cache.expected(feed.done) == 0:
+                return PartResult.FIRST
+            backend.cache.blind(now)
+            return PartResult.UNKNOWN
+        if miss:
+            feed.whole = True
+            feed.done = min(feed.done, cached or 0)  # what the cache lost is computed again, and charged again
+        return PartResult.MISS if miss else PartResult.HIT
 
     def _between_parts(self, job: Job, backend: Backend, now: float) -> list[Effect]:
         settings = self._board.matcher.installments

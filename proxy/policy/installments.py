@@ -26,6 +26,10 @@ OFF_AFTER_PARTS = 4
 OFF_FIRST_S = 60.0
 OFF_LONGEST_S = 900.0
 HIT_WEIGHT = 0.25
+BLIND_PARTS = 4
+"""So many parts in a row without any sign of what the cache held, and an unproved backend stops splitting."""
+FAILED_PARTS = 3
+"""So many failed parts in a row, and a proved backend stops splitting; an unproved one stops at the first."""
 DEFAULT_GRANULARITY = 128
 """KV block of vLLM-Ascend and of vLLM on the CPU; a multiple of the 16 of vLLM on GPUs."""
 
@@ -39,25 +43,60 @@ class Mode(StrEnum):
     OFF = "off"
 
 
+class PartResult(StrEnum):
+    """What became of one part; the metric label."""
+
+    FIRST = "first"
+    """Nothing was sent before it, so nothing could be in the cache by our doing."""
+    HIT = "hit"
+    """At least half of what was sent before was found."""
+    MISS = "miss"
+    """Less than half."""
+    UNKNOWN = "unknown"
+    """Nobody can say what was found."""
+    FAILED = "failed"
+    """The engine refused it, failed, or could not be reached."""
+    ABORTED = "aborted"
+    """Its client left, or the proxy shut down."""
+
+
 class PrefixCache:
-    """What is known of one backend's prefix cache: unknown, on, off for a time, or off until told otherwise."""
+    """What is known of one backend's prefix cache: unknown, on, off for a time, or off until told otherwise.
 
-    __slots__ = ("_hits", "_off_for", "_off_until", "_parts", "granularity", "mode")
+    Args:
+        enabled: whether the engine has one, as far as it says.
+        granularity: tokens in which cache hits come.
+        trusted: the operator says that it works: a miss concerns the one prompt alone, and nothing switches off.
+    """
 
-    def __init__(self, *, enabled: bool = True, granularity: int = DEFAULT_GRANULARITY) -> None:
+    __slots__ = ("_blind", "_failed", "_hits", "_off_for", "_off_until", "_parts", "_trusted", "granularity", "mode")
+
+    def __init__(self, *, enabled: bool = True, granularity: int = DEFAULT_GRANULARITY, trusted: bool = False) -> None:
         self.mode = Mode.UNKNOWN if enabled else Mode.OFF
         self.granularity = max(1, granularity)
+        self._trusted = trusted
         self._hits = 1.0
         self._parts = 0
+        self._blind = 0
+        self._failed = 0
         self._off_for = OFF_FIRST_S
         self._off_until: float | None = None
         """None while off: the engine itself says so, until it says otherwise."""
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Mean share of the expected hit, the latest counting most; None before the first."""
+        return self._hits if self._parts else None
+
+    def expected(self, done: int) -> int:
+        """Return how many of the first `done` tokens, all sent before, whole blocks can hold."""
+        return done // self.granularity * self.granularity
 
     def splits(self, now: float) -> bool:
         """Return whether a part may be sent; an `off` whose time is over becomes a probe."""
         if self.mode is Mode.OFF and self._off_until is not None and now >= self._off_until:
             self.mode, self._off_until = Mode.UNKNOWN, None
-            self._hits, self._parts = 1.0, 0
+            self._hits, self._parts, self._blind, self._failed = 1.0, 0, 0, 0
         return self.mode is not Mode.OFF
 
     def observe(self, now: float, done: int, cached: int | None) -> bool:
@@ -68,10 +107,11 @@ class PrefixCache:
             done: prompt tokens that earlier parts have covered.
             cached: tokens that the engine found in its cache; None when it did not say (no verdict).
         """
-        expected = done // self.granularity * self.granularity
+        expected = self.expected(done)
         if cached is None or expected == 0:
             return False
         share = min(1.0, cached / expected)
+        self._blind = 0
         self._parts += 1
         self._hits += HIT_WEIGHT * (share - self._hits)
         miss = share < MISS_BELOW
@@ -83,8 +123,24 @@ class PrefixCache:
             self._off_for = OFF_FIRST_S
         return miss
 
+    def blind(self, now: float) -> None:
+        """Take note of a part that found something or nothing, and nobody can say which."""
+        self._blind += 1
+        if self.mode is Mode.UNKNOWN and self._blind >= BLIND_PARTS:
+            self._switch_off(now)
+
+    def failed(self, now: float) -> None:
+        """Take note of a part that came to nothing."""
+        self._failed += 1
+        if self.mode is Mode.UNKNOWN or self._failed >= FAILED_PARTS:
+            self._switch_off(now)
+
+    def worked(self) -> None:
+        """Take note of a part that the engine answered."""
+        self._failed = 0
+
     def _switch_off(self, now: float) -> None:
-        if self.mode is Mode.OFF:
+        if self.mode is Mode.OFF or self._trusted:
             return
         self.mode, self._off_until = Mode.OFF, now + self._off_for
         self._off_for = min(OFF_LONGEST_S, 2 * self._off_for)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from proxy.policy.backend import Backend, Blocked
-from proxy.policy.installments import Mode
+from proxy.policy.installments import Mode, PartResult
 from proxy.policy.job import Stage
 from proxy.policy.lane import Lane
 from proxy.policy.limiter import Cause, Direction, Move
@@ -79,6 +79,12 @@ class BackendSnapshot:
     """Id of the ticket that is being fed in parts."""
     installments: Mode | None
     """None: installments are not configured."""
+    parts: Mapping[PartResult, int]
+    """What became of them."""
+    hit_ratio: float | None
+    """Mean share of what was sent before that the engine found again; None: nothing known yet."""
+    recomputed_tokens: int
+    """Prompt tokens computed again because the cache had lost them, or never held them."""
     grants: int
     output_tokens: int
     """Reported with the endings, in all."""
@@ -143,6 +149,9 @@ def show_backend(backend: Backend, budget: int | None, *, fed: bool) -> BackendS
         output_tokens_expected=backend.output,
         started=None if backend.started is None else backend.started.ticket.id,
         installments=backend.cache.mode if fed else None,
+        parts=dict(backend.parts),
+        hit_ratio=backend.cache.hit_ratio,
+        recomputed_tokens=backend.recomputed_tokens,
         grants=backend.grants,
         output_tokens=backend.output_tokens,
         endings={

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from proxy.policy.installments import Feed, Mode, PrefixCache, next_tokens, part_size
 from proxy.policy.limits import BudgetMode, Installments, LaneOrder
 from proxy.policy.outcome import Ending
+from proxy.policy.ticket import Ticket
 
 PARTS = Installments(part_tokens=1024, parts_at_most=16, pause=0.25)
 
@@ -415,3 +416,113 @@ def test_installments_work_in_both_orders_and_budget_modes(fed):
                 d.part_ended(i, cached)
                 d.wake()
             assert [g.upto_tokens for g in d.grants if g.ticket.id == i] == [1024, 2048, 3500]
+
+
+# ---------------------------------------------------------------- what became of parts
+
+
+def test_an_unproved_backend_that_shows_nothing_of_its_cache_is_off_after_four_parts():
+    cache = PrefixCache()
+    for _ in range(3):
+        cache.blind(0.0)
+    assert cache.splits(0.0)
+    cache.blind(0.0)
+    assert not cache.splits(59.0)
+    assert cache.splits(60.0)
+
+
+def test_a_proved_backend_may_fall_silent():
+    cache = PrefixCache()
+    cache.observe(0.0, 1024, 1024)
+    for _ in range(9):
+        cache.blind(0.0)
+    assert cache.mode is Mode.ON
+
+
+def test_one_failed_part_switches_an_unproved_backend_off_and_three_in_a_row_a_proved_one():
+    fresh, proved = PrefixCache(), PrefixCache()
+    fresh.failed(0.0)
+    assert fresh.mode is Mode.OFF
+    proved.observe(0.0, 1024, 1024)
+    for event in (proved.failed, proved.failed, lambda _: proved.worked(), proved.failed, proved.failed):
+        event(0.0)
+    assert proved.mode is Mode.ON
+    proved.failed(0.0)
+    assert proved.mode is Mode.OFF
+
+
+def test_a_trusted_cache_is_never_switched_off_by_what_is_seen():
+    cache = PrefixCache(trusted=True)
+    for _ in range(9):
+        assert cache.observe(0.0, 1024, 0)
+        cache.blind(0.0)
+        cache.failed(0.0)
+    assert cache.splits(0.0)
+    assert not PrefixCache(enabled=False, trusted=True).splits(0.0)
+
+
+def test_every_part_is_counted_by_its_result(fed):
+    d = fed(concurrency=1, drop_factor=None)
+    i = long(d, 9000)
+    for cached in (0, 1024, None, 600):
+        d.part_ended(i, cached)
+    assert d.grants[-1].final
+    d.leave(i)
+    d.dispatcher.set_prefix_cache(d.now, "a", True, 128)
+    d.leave(long(d))
+    d.part_failed(long(d))
+    assert {result.value: n for result, n in d.backend().parts.items()} == {
+        "first": 1, "hit": 1, "unknown": 1, "miss": 1, "aborted": 1, "failed": 1,
+    }  # fmt: skip
+
+
+def test_tokens_that_the_cache_had_lost_are_counted_parts_and_final_together(fed):
+    d = fed()
+    i = long(d, 3500)
+    d.part_ended(i, 0)
+    d.part_ended(i, 1000)
+    assert d.backend().recomputed_tokens == 24
+    d.first_token(i)
+    d.leave(i, cached_tokens=2048 - 128)
+    assert d.backend().recomputed_tokens == 24 + 128
+    assert d.backend().hit_ratio == pytest.approx(0.98, abs=0.001)
+
+
+def test_a_part_that_the_engine_refused_for_what_the_client_asks_says_nothing_about_the_backend(fed):
+    d = fed()
+    d.keep(d.dispatcher.part_failed(d.now, long(d), refused=True))
+    assert d.grants[-1].final
+    assert d.backend().installments is Mode.UNKNOWN
+
+
+def test_a_parked_prompt_starts_anew_when_the_engine_has_restarted(fed):
+    d = fed(concurrency=1)
+    i = long(d)
+    d.offer(100)
+    d.part_ended(i, 0)
+    d.dispatcher.set_prefix_cache(d.now, "a", True, 128)
+    assert d.backend().started is None
+    d.leave(2)
+    assert (d.grants[-1].upto_tokens, d.grants[-1].part) == (1024, 0)
+
+
+def test_only_what_would_really_be_split_is_said_to_be_fed(fed):
+    def asked(d, prompt, lane=1):
+        return d.dispatcher.would_feed(d.now, Ticket(99, lane, prompt, 10))
+
+    d = fed()
+    assert (asked(d, 5000), asked(d, 1536), asked(d, 5000, lane=0)) == (True, False, False)
+    assert not asked(fed(installments=None), 5000)
+    d.up("a", False)
+    assert not asked(d, 5000)
+    d.up("a", True)
+    d.dispatcher.set_prefix_cache(d.now, "a", False, 128)
+    assert not asked(d, 5000)
+
+
+def test_how_busy_a_backend_is_can_be_asked_without_a_walk(fed):
+    d = fed()
+    d.offer(100)
+    d.offer(100)
+    d.leave(1)
+    assert d.dispatcher.busy("a") == (1, 2)
