@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from proxy.settings.sections import Lane
+from proxy.settings.sections import Backend, Lane
 from proxy.settings.tree import leaves
 from proxy.settings.units import format_duration, format_size
 
@@ -129,11 +129,17 @@ def _recorder(settings: "Settings") -> Iterator[Problem]:
 
 
 def _whys(settings: "Settings") -> Iterator[Problem]:
-    known = leaves(type(settings))
+    known = (*leaves(type(settings)), *backend_keys(settings))
     for key in settings.why:
         if key not in known:
             close = get_close_matches(key, known, n=1, cutoff=0.6)
             yield Problem("why", f'"{key}" is no key' + (f'; did you mean "{close[0]}"?' if close else ""))
+
+
+def backend_keys(settings: "Settings") -> tuple[str, ...]:
+    """Return the keys of backends as `why` names them: `backends[].weight` for all, `backends[NAME].weight` for one."""
+    named = ("", *(backend.label for backend in settings.backends))
+    return tuple(f"backends[{name}].{key}" for name in named for key in Backend.model_fields)
 
 
 def _open_admin(settings: "Settings") -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from proxy.settings.model import Settings
 from proxy.settings.sections import PRESETS
 from proxy.settings.sentences import explain, unknown_key
 from proxy.settings.tree import dotted, leaves, section_at
+from proxy.settings.units import Address
 from proxy.settings.yamlfile import ConfigurationError, Document, KeyPath, read
 
 PREFIX = "LANEWISE_"
@@ -70,6 +71,32 @@ def load(config: Path | None = None, flags: Sequence[Flag] = ()) -> Loaded:
     if strays:
         raise ConfigurationError(tuple(strays))
     return Loaded(settings, given.origins(settings), file)
+
+
+def admin_address(config: Path | None = None, flags: Sequence[Flag] = ()) -> Address:
+    """Return the admin address alone, from the same sources as `load`, whatever else is wrong with them.
+
+    A proxy that runs can be asked and told things while its file is broken.
+
+    Raises:
+        ConfigurationError: what is written there is no address.
+    """
+    file = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
+    try:
+        document = read(file) if file is not None else Document("")
+    except ConfigurationError:
+        document = Document(str(file))
+    given = _Given(document)
+    given.add_environment()
+    for flag in flags:
+        given.add(flag.path, flag.value, flag.name)
+    value = given.values.get("admin")
+    if value is None:
+        return Settings.model_fields["admin"].get_default()  # type: ignore[no-any-return]
+    try:
+        return Address.parse(value)
+    except ValueError as error:
+        raise ConfigurationError((f"{given.place(('admin',))}: admin is {value!r}: {error}",)) from None
 
 
 class _Given:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -16,6 +17,7 @@ from proxy.settings.sections import (
     Lanes,
     Limits,
     Metrics,
+    Networks,
     Output,
     Probes,
     Recorder,
@@ -44,7 +46,12 @@ def _backends(value: Any) -> Any:
 class Settings(Section):
     """Everything the operator decides. Read it with `proxy.settings.load`."""
 
-    mode: Literal["enforce"] = Field(default="enforce", description="`enforce`: schedule, cap and refuse.")
+    mode: Literal["enforce", "observe", "passthrough"] = Field(
+        default="enforce",
+        description="`enforce`: schedule, cap and refuse. `observe`: forward everything at once and untouched, decide "
+        "on paper and count what would have been done (`lanewise_would_total`); the first step in front of production. "
+        "`passthrough`: only relay and measure. docs/operations.md has the way from one to the next.",
+    )
     listen: Address = Field(
         default=Address("127.0.0.1", 8080),
         description="Where clients connect. The default is this machine alone; `0.0.0.0:8080` opens it to the network.",
@@ -64,6 +71,23 @@ class Settings(Section):
     probes: Probes = Probes()
     recorder: Recorder = Recorder()
     metrics: Metrics = Metrics()
+    trusted_networks: Networks = Field(
+        default=(),
+        description="Networks whose requests may choose their own mode with the header `x-lanewise-mode`, such as "
+        "`10.0.0.0/8`. What counts is the address of the TCP connection, not `X-Forwarded-For`. Default: none, and the "
+        "header does nothing.",
+    )
+    one_change: Literal["warn", "strict"] = Field(
+        default="warn",
+        description="What a reload does that changes more than one scheduling parameter, or goes on from or to a "
+        "configuration that was judged bad: `warn` says so and goes on; `strict` refuses it.",
+    )
+    state_dir: Path | None = Field(
+        default=None,
+        description="Directory for the last ten configurations that were in force, for `lanewise rollback` after a "
+        "restart; made when it is missing. Default: `lanewise` under `XDG_STATE_HOME`, else `/var/lib/lanewise` if it "
+        "can be written; without either, rollback goes back as far as the process remembers.",
+    )
     request_id_header: Annotated[str, AfterValidator(str.lower)] = Field(
         default="x-request-id",
         pattern=r"^[A-Za-z0-9-]{1,64}$",

@@ -1,5 +1,6 @@
 """The sections of the configuration. Each field's description is its user documentation (docs/configuration.md)."""
 
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,6 +11,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     SecretStr,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -63,6 +65,35 @@ def split_names(value: Any) -> Any:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(split_names)]
+
+Network = IPv4Network | IPv6Network
+
+
+def read_networks(value: Any) -> Any:
+    """Read networks in CIDR notation, as a list or as one comma-separated text.
+
+    Raises:
+        ValueError: one of them is no network.
+    """
+    listed = split_names(value)
+    if not isinstance(listed, list | tuple):
+        raise ValueError('write a list of networks, for example ["10.0.0.0/8", "fd00::/8"]')  # noqa: TRY004
+    return tuple(_network(one) for one in listed)
+
+
+def _network(value: Any) -> Network:
+    try:
+        return ip_network(value if isinstance(value, str) else str(value))
+    except ValueError as error:
+        raise ValueError(f'{error}; write an address with its prefix length, for example "10.0.0.0/8"') from None
+
+
+Networks = Annotated[
+    tuple[Network, ...],
+    BeforeValidator(read_networks),
+    PlainSerializer(lambda networks: [str(one) for one in networks], when_used="json"),
+    WithJsonSchema({"type": "array", "items": {"type": "string", "examples": ["10.0.0.0/8"]}}),
+]
 
 
 class Backend(Section):

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, SecretStr
 
 from proxy.settings.load import Loaded
 from proxy.settings.model import Settings
-from proxy.settings.sections import read_drop_factor, split_names
+from proxy.settings.sections import Backend, read_drop_factor, read_networks, split_names
 from proxy.settings.tree import Key, keys, leaves, value_at
 from proxy.settings.units import (
     Address,
@@ -53,9 +53,21 @@ def differing(loaded: Loaded) -> dict[str, Any]:
 
 
 def missing_whys(loaded: Loaded) -> tuple[str, ...]:
-    """Return the differing keys that no `why` explains; addresses and engines explain themselves."""
-    obvious = {"listen", "admin", "backends", "recorder.directory", "recorder.salt", "probes.api_key"}
-    return tuple(path for path in differing(loaded) if path not in obvious and path not in loaded.settings.why)
+    """Return the differing keys that no `why` explains; addresses, directories and engines explain themselves."""
+    obvious = {"listen", "admin", "backends", "state_dir", "recorder.directory", "recorder.salt", "probes.api_key"}
+    why = loaded.settings.why
+    plain = tuple(path for path in differing(loaded) if path not in obvious and path not in why)
+    return plain + tuple(path for path, reason in _backend_whys(loaded.settings) if reason is None)
+
+
+def _backend_whys(settings: Settings) -> Iterator[tuple[str, str | None]]:
+    """Yield what each backend sets beside where it is and what it serves, and why: its own reason or that of all."""
+    plain = Backend.model_construct().model_dump(mode="json", exclude={"url"})
+    for backend in settings.backends:
+        for key, value in backend.model_dump(mode="json").items():
+            if key not in {"url", "name", "models"} and value != plain[key]:
+                path = f"backends[{backend.label}].{key}"
+                yield path, settings.why.get(path, settings.why.get(f"backends[].{key}"))
 
 
 def as_document(loaded: Loaded, *, resolved: bool) -> dict[str, Any]:
@@ -76,7 +88,11 @@ def minimal(loaded: Loaded) -> str:
     chosen = differing(loaded)
     if why:
         chosen = {**chosen, "why": why}
-    return _yaml(chosen, lambda path: f"why: {why[path]}" if path in why else "")
+    reasons = {path: f"why: {text}" for path, text in why.items()}
+    items = [f"{path.rpartition('.')[2]}: {reason}" for path, reason in _backend_whys(loaded.settings) if reason]
+    if items and "backends" not in reasons:
+        reasons["backends"] = "why: " + "; ".join(dict.fromkeys(items))
+    return _yaml(chosen, lambda path: reasons.get(path, ""))
 
 
 def resolved(loaded: Loaded) -> str:
@@ -189,6 +205,7 @@ _BY_READER: dict[Any, str] = {
     parse_optional_count: "count | unlimited",
     read_drop_factor: "number | never",
     split_names: "list of names",
+    read_networks: "list of networks",
     parse_backend_url: "URL",
 }
 _BY_TYPE: dict[Any, str] = {

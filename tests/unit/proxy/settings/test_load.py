@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.settings import ConfigurationError, Flag, load
+from proxy.settings import ConfigurationError, Flag, admin_address, load
 
 
 @pytest.fixture(autouse=True)
@@ -145,3 +145,16 @@ def test_a_key_beside_a_preset_wins_over_it():
     flags = [flag("backends", "http://a:1"), flag("scheduling.preset", "gentle"), flag("scheduling.drop_factor", 2)]
     settings = load(flags=flags).settings
     assert (settings.scheduling.drop_factor, settings.scheduling.lane_order.value) == (2.0, "deadline")
+
+
+def test_the_admin_address_is_found_in_a_broken_file(tmp_path, monkeypatch):
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("admin: 127.0.0.1:9999\nscheduling: {concurrency: many}\n")
+    assert str(admin_address(broken)) == "127.0.0.1:9999"
+    broken.write_text("admin: [127\n")
+    assert str(admin_address(broken)) == "127.0.0.1:9100"
+    monkeypatch.setenv("LANEWISE_ADMIN", "127.0.0.1:9101")
+    assert str(admin_address(broken)) == "127.0.0.1:9101"
+    assert str(admin_address(broken, [flag("admin", "127.0.0.1:9102")])) == "127.0.0.1:9102"
+    with pytest.raises(ConfigurationError, match="--admin: admin is 'x': not an address"):
+        admin_address(broken, [flag("admin", "x", "--admin")])

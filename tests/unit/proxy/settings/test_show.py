@@ -74,7 +74,7 @@ def test_the_json_form_holds_every_leaf_with_its_source(written):
 
 
 def test_keys_without_a_why_are_found(written):
-    assert show.missing_whys(written) == ("scheduling.preset", "scheduling.drop_factor")
+    assert show.missing_whys(written) == ("scheduling.preset", "scheduling.drop_factor", "backends[b].weight")
 
 
 def test_the_full_file_is_the_defaults(tmp_path):
@@ -92,3 +92,58 @@ def test_the_schema_knows_every_section_and_takes_backends_as_text():
     assert set(document["properties"]) == set(Settings.model_fields)
     assert document["properties"]["backends"]["items"]["anyOf"][0] == {"type": "string", "format": "uri"}
     assert json.loads(json.dumps(document)) == document
+
+
+def test_each_key_of_a_backend_asks_for_a_why_of_its_own(tmp_path):
+    path = tmp_path / "backends.yaml"
+    path.write_text(
+        "backends:\n- {url: 'http://a:1', name: a, concurrency: 4, weight: 2}\n- {url: 'http://b:1', kv_tokens: 9}\n"
+        "why: {'backends[].weight': by throughput, 'backends[b:1].kv_tokens': log of the engine}\n"
+    )
+    loaded = load(path)
+    assert show.missing_whys(loaded) == ("backends[a].concurrency",)
+    assert "backends:  # why: weight: by throughput; kv_tokens: log of the engine" in show.minimal(loaded)
+
+
+@pytest.mark.parametrize("key", [path for path in leaves(Settings) if path not in {"why", "backends"}])
+def test_every_key_that_differs_asks_for_a_why_or_explains_itself(key):
+    explains_itself = {"listen", "admin", "state_dir", "recorder.directory", "recorder.salt", "probes.api_key"}
+    flags = [Flag("--backend", ("backends",), ["http://a:1"]), Flag("--set", tuple(key.split(".")), _other(key))]
+    # What contradicts the odd value is moved out of its way.
+    around = {
+        "limits.body": [("lanes.short.queue.bytes", "1TiB"), ("lanes.long.queue.bytes", "1TiB")],
+        "lanes.short.max_prompt_tokens": [("lanes.short.queue.tokens", "5m")],
+    }
+    flags += [Flag("--set", tuple(path.split(".")), value) for path, value in around.get(key, [])]
+    assert (key in show.missing_whys(load(flags=flags))) is (key not in explains_itself)
+
+
+def _other(key):
+    """A value that this key can have and does not have by default."""
+    special = {
+        "mode": "observe",
+        "listen": "127.0.0.1:1",
+        "admin": "127.0.0.1:2",
+        "trusted_networks": "10.0.0.0/8",
+        "one_change": "strict",
+        "limits.prompt_tokens": "1m",
+        "limits.body": "300MiB",
+        "scheduling.drop_factor": 3,
+        "scheduling.adaptive.floor": 9,
+        "scheduling.adaptive.ceiling": 99,
+        "lanes.short.ttft_slo": "2s",
+        "lanes.long.ttft_slo": "9s",
+        "recorder.keep_size": "11GiB",
+        "lanes.short.queue.bytes": "512MiB",
+        "lanes.long.queue.bytes": "512MiB",
+    }
+    if key in special:
+        return special[key]
+    default = show.defaults()[key]
+    kind = next(kind for found, kind, _ in show.reference() if found.path == key)
+    if kind == "boolean":
+        return not default
+    if " | " in kind and not kind.startswith(("count", "number")):
+        return next(word for word in kind.split(" | ") if word != default)
+    samples = {"duration": "3h", "size": "1MiB", "number": 0.5, "list of names": ["m"], "path": "there", "text": "x-r"}
+    return {**samples, "secret": "s"}.get(kind, 4_000)
