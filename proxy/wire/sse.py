@@ -16,8 +16,8 @@ _MAX_USAGE_EVENT_BYTES: Final = 1 << 16
 
 # Two line ends in a row, each LF, CRLF or CR; the two bytes of one CRLF are not two line ends.
 _BLANK_LINE: Final = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
-# The same, for cutting: a CR that ends the data may be the first half of a CRLF.
-_BLANK_LINE_WHOLE: Final = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?=[^\n]))")
+EVENT_END: Final = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?=[^\n]))")
+"""The same, for cutting: a CR that ends the data may be the first half of a CRLF."""
 
 _CHAT_START: Final = b"data: {"
 # A chat event with none of these is a token and nothing else. Inside a JSON string a quote is escaped, so none of them
@@ -303,7 +303,7 @@ class UsageRemover:
         held += data
         out: list[bytes] = []
         start = 0
-        while not self.removed and (blank := _BLANK_LINE_WHOLE.search(held, search_from)):
+        while not self.removed and (blank := EVENT_END.search(held, search_from)):
             event = bytes(held[start : blank.end()])
             start = search_from = blank.end()
             if self._pass or not _usage_only(event):
