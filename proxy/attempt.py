@@ -13,6 +13,7 @@ from proxy.exchange import Exchange, UpstreamError
 from proxy.pace import Pace
 from proxy.policy.outcome import Ending, Outcome, Reason
 from proxy.relay import Patience, Relay, Stopped
+from proxy.upstream.call import Answer, Call
 from proxy.upstream.connection import Broken
 from proxy.upstream.pool import ConnectError, Pool
 from proxy.wire import headers
@@ -36,6 +37,14 @@ _JOIN_BYTES = 16 * 1024
 
 class NotSentError(Exception):
     """Not one byte of the request reached the backend."""
+
+
+class UnansweredError(Exception):
+    """A request of our own got no whole answer."""
+
+    def __init__(self, broken: Broken) -> None:
+        super().__init__(broken.detail)
+        self.broken = broken
 
 
 class ClientStalledError(Exception):
@@ -89,6 +98,7 @@ class Engines:
         self._on_failure = on_failure
         self._paces = {} if paces is None else paces
         self._relays: set[Relay] = set()
+        self._calls: set[Call] = set()
 
     def close(self) -> None:
         """Close all idle connections, and the others as they become idle."""
@@ -96,11 +106,13 @@ class Engines:
             pool.close()
 
     def stop_all(self) -> int:
-        """End every relay that runs, because the time to drain is over; return how many."""
-        running = list(self._relays)
+        """End every relay and call that runs, because the time to drain is over; return how many."""
+        running, calls = list(self._relays), list(self._calls)
         for relay in running:
             relay.stop(Stopped.DRAINED)
-        return len(running)
+        for call in calls:
+            call.stop()
+        return len(running) + len(calls)
 
     async def attempt(
         self,
@@ -138,6 +150,38 @@ class Engines:
             raise ClientStalledError
         self._end(relay, exchange, name, broken)
         return False
+
+    async def ask(self, name: str, outgoing: Outgoing, request_id: str, patience_s: float) -> Answer:
+        """Send a request of our own and return the whole answer, whatever its status.
+
+        Args:
+            name: the backend.
+            outgoing: the request.
+            request_id: what the engine shall call it.
+            patience_s: for the whole answer.
+
+        Raises:
+            NotSentError: no connection could be made.
+            UnansweredError: the answer did not come, not whole, or not in time.
+            EndedError: the time to drain is over.
+        """
+        pool, call = self.pools[name], Call()
+        self._calls.add(call)
+        try:
+            sent = outgoing.parts(pool.authority, request_id)
+            result = await call.run(pool.take() or await pool.connect(), sent, patience_s)
+            if isinstance(result, Broken) and result.untouched:
+                result = await call.run(await pool.connect(), sent, patience_s)
+        except ConnectError:
+            self._on_failure(name)
+            raise NotSentError from None
+        finally:
+            self._calls.discard(call)
+        if result is None:
+            raise _drained()
+        if isinstance(result, Broken):
+            raise UnansweredError(result)
+        return result
 
     async def _send(self, relay: Relay, exchange: Exchange, outgoing: Outgoing, name: str) -> Broken | Stopped | None:
         pool = self.pools[name]

@@ -3,7 +3,7 @@
 | the engine frames by | the client gets |
 |---|---|
 | chunks | the same chunks, byte for byte |
-| chunks, and we asked for the usage event | chunks of our own around what is left without that event |
+| chunks, and the usage event is taken out or corrected | chunks of our own around what is left |
 | a length, up to `HOLD_BYTES` | head and body in one write, once the body is whole |
 | a longer length | the bytes as they come |
 | the close of its connection | chunks of our own |
@@ -21,10 +21,13 @@ from proxy.listener import ClientConnection, head_bytes
 from proxy.upstream.framing import LAST_CHUNK, chunk
 from proxy.upstream.head import Head
 from proxy.wire import headers
+from proxy.wire.parts import UsageTeller
 from proxy.wire.sse import UsageRemover
 
 HOLD_BYTES = 1024 * 1024
 """An answer up to this length is sent once it is whole, so that one cut short can still become a 502."""
+HOLD_TO_EDIT_BYTES = 16 * 1024 * 1024
+"""The same for one whose usage is corrected; a longer one, or one without a length, passes as it is."""
 _READ_LAST_S = 5.0
 """How long a client may take to read the last event of a stream that is then cut."""
 _RESET = struct.pack("ii", 1, 0)
@@ -32,6 +35,8 @@ _RESET = struct.pack("ii", 1, 0)
 _CHUNKED = ((b"Transfer-Encoding", b"chunked"),)
 
 Fields = tuple[tuple[bytes, bytes], ...]
+Sieve = UsageRemover | UsageTeller
+"""Takes one event out of a stream, or corrects it."""
 
 
 @dataclass(slots=True)
@@ -55,11 +60,23 @@ class Delivery:
         holding: the body is kept until it is whole.
     """
 
-    __slots__ = ("_client", "_close", "_framed", "_held", "_own_chunks", "_remover", "holding", "pass_on", "started")
+    __slots__ = (
+        "_client",
+        "_close",
+        "_edit",
+        "_framed",
+        "_held",
+        "_own_chunks",
+        "_sieve",
+        "holding",
+        "pass_on",
+        "started",
+    )
 
     def __init__(self, client: ClientSide) -> None:
         self._client = client
-        self._remover: UsageRemover | None = None
+        self._sieve: Sieve | None = None
+        self._edit: Callable[[bytes], bytes] | None = None
         self._held: list[bytes] = []
         self._own_chunks = False
         self._framed = True
@@ -74,31 +91,40 @@ class Delivery:
         """Whether the client's connection stays after this answer."""
         return not self._close
 
-    def begin(self, head: Head, *, stream: bool, remove_usage: bool) -> None:
+    def begin(
+        self,
+        head: Head,
+        *,
+        stream: bool,
+        sieve: Sieve | None = None,
+        edit: Callable[[bytes], bytes] | None = None,
+    ) -> None:
         """Choose the way, and write the head unless the body is held.
 
         Args:
             head: what the engine said.
             stream: the body is a stream of events, which is never held.
-            remove_usage: take the usage event out, because only we asked for it.
+            sieve: what a stream goes through.
+            edit: what is done to the body of an answer that is held.
         """
-        if remove_usage:
-            self._remover = UsageRemover()
-        if not stream and (head.bodyless or (head.length is not None and head.length <= HOLD_BYTES)):
+        self._sieve, self._edit = sieve, edit
+        most = HOLD_BYTES if edit is None else HOLD_TO_EDIT_BYTES
+        if not stream and (head.bodyless or (head.length is not None and head.length <= most)):
             self.holding = True
             self.pass_on = self._hold
             return
         self._write_head(head, self._choose(head))
 
     def end(self, head: Head) -> bytes:
-        """Write what ends a whole answer; return the body that was held, or b""."""
+        """Write what ends a whole answer; return the body that was held as the engine sent it, or b""."""
         if self.holding:
             body = b"".join(self._held)
             self._held.clear()
-            length = () if head.bodyless else ((b"Content-Length", b"%d" % len(body)),)
-            self._write_head(head, length, body)
+            told = body if self._edit is None else self._edit(body)
+            length = () if head.bodyless else ((b"Content-Length", b"%d" % len(told)),)
+            self._write_head(head, length, told)
             return body
-        rest = self._remover.end() if self._remover is not None else b""
+        rest = self._sieve.end() if self._sieve is not None else b""
         if self._own_chunks:
             self._write((chunk(rest) if rest else b"") + LAST_CHUNK)
         elif self._framed and head.chunked:
@@ -130,14 +156,14 @@ class Delivery:
 
     def _choose(self, head: Head) -> Fields:
         """Set `pass_on`; return the fields that tell the client its framing."""
-        if head.length is not None and self._remover is None:
+        if head.length is not None and self._sieve is None:
             self.pass_on = self._bare
             return ((b"Content-Length", b"%d" % head.length),)
         if self._client.http10:
             self._close, self._framed = True, False
-            self.pass_on = self._bare if self._remover is None else self._sift
+            self.pass_on = self._bare if self._sieve is None else self._sift
             return ()
-        if self._remover is not None:
+        if self._sieve is not None:
             self._own_chunks, self.pass_on = True, self._sift
         elif not head.chunked:
             self._own_chunks, self.pass_on = True, self._rechunk
@@ -170,7 +196,7 @@ class Delivery:
             self._write(chunk(payload))
 
     def _sift(self, wire: bytes, payload: bytes) -> None:  # noqa: ARG002
-        rest = self._remover.feed(payload)  # type: ignore[union-attr]
+        rest = self._sieve.feed(payload)  # type: ignore[union-attr]
         transport = self._client.connection.transport
         if rest and transport is not None:
             transport.write(b"%x\r\n%b\r\n" % (len(rest), rest) if self._own_chunks else rest)

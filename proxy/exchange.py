@@ -10,6 +10,7 @@ from enum import StrEnum
 from proxy.policy.outcome import Ending, Outcome, Phase, Reason
 from proxy.policy.ticket import Ticket
 from proxy.wire.facts import Endpoint, Facts
+from proxy.wire.parts import ToldUsage
 from proxy.wire.trace import Record
 from proxy.wire.usage import Usage
 
@@ -69,12 +70,20 @@ class Exchange:
     offered: float | None = None
     """Asked the Dispatcher."""
     granted: float | None = None
-    """Last grant."""
+    """The grant that its engine began with: of a prompt fed in parts the first part's."""
+    final_granted: float | None = None
+    """The grant of its own request, when parts of its prompt went before it."""
     backend: str | None = None
     attempts: int = 0
     """Times the request was given to a backend."""
     retries: int = 0
     """Attempts beyond the first that were safe to make."""
+
+    # feed
+    parts: int = 0
+    """Parts of its prompt that were sent before it."""
+    told: ToldUsage | None = None
+    """What the client is told about the prefix cache instead of what the engine says; None: what the engine says."""
 
     # relay
     sent: float | None = None
@@ -151,7 +160,8 @@ class Exchange:
     @property
     def overhead_s(self) -> float | None:
         """Our own seconds: neither queued nor waiting for the engine. None when no engine answered."""
-        stamps = (self.offered, self.granted, self.sent, self.answered, self.ended)
+        granted = self.granted if self.final_granted is None else self.final_granted
+        stamps = (self.offered, granted, self.sent, self.answered, self.ended)
         if any(stamp is None for stamp in stamps):
             return None
         offered, granted, sent, answered, ended = (stamp or 0.0 for stamp in stamps)
@@ -218,6 +228,7 @@ def to_record(
         finish_reason=exchange.finish_reason,
         backend=exchange.backend,
         attempts=exchange.attempts,
+        parts=exchange.parts or None,
         queue_s=exchange.queue_s,
         first_token_s=exchange.ttft_s,
         last_token_s=_difference(exchange.last_token, exchange.arrived),

@@ -9,16 +9,18 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from proxy.answer_reader import read_answer
-from proxy.delivery import ClientSide, Delivery
+from proxy.delivery import ClientSide, Delivery, Sieve
 from proxy.exchange import Exchange, UpstreamError
 from proxy.pace import Pace
 from proxy.policy.outcome import Ending, Outcome
 from proxy.upstream.connection import Broken, Connection
 from proxy.upstream.head import Head
 from proxy.wire import errors
-from proxy.wire.sse import StreamScanner
+from proxy.wire.parts import ToldUsage, UsageTeller, tell_usage
+from proxy.wire.sse import StreamScanner, UsageRemover
 
 _SHORTEST_TIMER_S = 0.001
 """uvloop's timers count milliseconds."""
@@ -152,9 +154,16 @@ class Relay:
         readable = stream and head.get(b"content-encoding") in {b"", b"identity"}
         if readable:
             self._scanner = StreamScanner(exchange.endpoint)
-        self.delivery.begin(head, stream=stream, remove_usage=readable and exchange.asked_usage)
+        told = exchange.told if head.status == 200 else None
+        edit = None if told is None else partial(tell_usage, told=told)
+        self.delivery.begin(head, stream=stream, sieve=self._sieve(told) if readable else None, edit=edit)
         if self.delivery.started:
             exchange.status = head.status
+
+    def _sieve(self, told: ToldUsage | None) -> Sieve | None:
+        if self._exchange.asked_usage:
+            return UsageRemover()
+        return None if told is None else UsageTeller(told)
 
     def on_body(self, wire: bytes, payload: bytes) -> None:
         """Look beside the stream, and pass it on."""

@@ -47,6 +47,8 @@ class Record:
     finish_reason: str | None = None
     backend: str | None = None
     attempts: int = 0
+    parts: int | None = None
+    """Parts of its prompt that were sent before the request itself; None: it went whole."""
     queue_s: float | None = None
     """Arrival to dispatch."""
     first_token_s: float | None = None
