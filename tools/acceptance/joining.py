@@ -1,0 +1,164 @@
+"""One request, seen from three sides: the load generator's journal, the proxy's record, the engine's ledger.
+
+Joined by request id. Every planned row must be in the journal once and, when it was sent, in the record once, with
+outcomes that mean the same; and the bytes of a complete answer must be equal on all three sides.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loadgen.journal import RunFolder
+from tools.acceptance.loop import lines
+
+MEANS_THE_SAME: Mapping[str, frozenset[str]] = {
+    "ok": frozenset({"ok"}),
+    "rejected": frozenset({"rejected", "expired", "draining"}),
+    "error": frozenset({"too_long", "invalid", "backend_error", "backend_timeout"}),
+    "truncated": frozenset({"truncated", "backend_timeout"}),
+    "timeout": frozenset({"client_gone"}),
+    "stalled": frozenset({"client_gone"}),
+    "cancelled": frozenset({"client_gone"}),
+}
+"""Outcome in the journal → outcomes that the record may have for it."""
+SHOWN = 5
+
+
+@dataclass(slots=True)
+class Joined:
+    """What joining found."""
+
+    planned: int
+    outcomes: dict[str, int]
+    """Journal."""
+    recorded: dict[str, int]
+    """Record."""
+    pairs: dict[str, int]
+    """`journal outcome/record outcome` → requests."""
+    compared: int = 0
+    """Complete answers whose bytes were compared on all three sides."""
+    compared_bytes: int = 0
+    faults: dict[str, list[str]] = field(default_factory=dict)
+    """What is wrong → the requests concerned."""
+
+    def fault(self, what: str, request: str) -> None:
+        """Note one request for which something does not hold."""
+        self.faults.setdefault(what, []).append(request)
+
+    def document(self) -> dict[str, Any]:
+        """Return everything as plain values; of the requests with a fault only the first few."""
+        return {
+            "planned": self.planned,
+            "outcomes": self.outcomes,
+            "recorded": self.recorded,
+            "pairs": self.pairs,
+            "answers_compared": self.compared,
+            "bytes_compared": self.compared_bytes,
+            "faults": {what: {"requests": len(which), "first": which[:SHOWN]} for what, which in self.faults.items()},
+        }
+
+
+def join_folder(folder: Path) -> Joined:
+    """Join what one loop left in its folder (`tools.acceptance.loop`)."""
+    manifest = RunFolder(folder / "run").manifest()
+    return join(
+        manifest["plan"]["requests"],
+        manifest["salt"],
+        lines([folder / "run" / "shots.jsonl"]),
+        (record for record in lines(sorted((folder / "trace").glob("trace-*.jsonl"))) if _generates(record)),
+        lines([folder / "ledger.jsonl"]),
+    )
+
+
+def _generates(record: Mapping[str, Any]) -> bool:
+    return record["endpoint"] in {"completions", "chat"}
+
+
+def join(
+    planned: int,
+    salt: str,
+    shots: Iterable[Mapping[str, Any]],
+    records: Iterable[Mapping[str, Any]],
+    ledger: Iterable[Mapping[str, Any]],
+) -> Joined:
+    """Join the three sides.
+
+    Args:
+        planned: rows of the plan; their indices are 0 … planned - 1.
+        salt: of the run; a request's id is `salt-index`.
+        shots: lines of the journal.
+        records: lines of the proxy's record.
+        ledger: lines of the engine's ledger.
+    """
+    journal = _by(f"{salt}-{{index}}", shots)
+    record = _by("{request_id}", records)
+    engine = _by("{request_id}", ledger)
+    first = {name: found[0] for name, found in journal.items()}
+    joined = Joined(
+        planned,
+        dict(Counter(shot["outcome"] for shot in first.values())),
+        dict(Counter(found[0]["outcome"] for found in record.values())),
+        {},
+    )
+    pairs: Counter[str] = Counter()
+    for index in range(planned):
+        name = f"{salt}-{index}"
+        shot = _one(joined, "row not in the journal exactly once", name, journal)
+        if shot is not None and shot.get("sent") is not None:
+            seen = _one(joined, "request not in the record exactly once", name, record)
+            if seen is not None:
+                pairs[f"{shot['outcome']}/{seen['outcome']}"] += 1
+                _compare(joined, name, shot, seen, engine)
+    joined.pairs = dict(sorted(pairs.items()))
+    _strangers(joined, {f"{salt}-{index}" for index in range(planned)}, journal, record, engine)
+    return joined
+
+
+def _by(pattern: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(pattern.format_map(row), []).append(row)
+    return found
+
+
+def _one(joined: Joined, what: str, name: str, rows: Mapping[str, list[Mapping[str, Any]]]) -> Mapping[str, Any] | None:
+    found = rows.get(name, [])
+    if len(found) == 1:
+        return found[0]
+    joined.fault(what, name)
+    return None
+
+
+def _compare(
+    joined: Joined,
+    name: str,
+    shot: Mapping[str, Any],
+    seen: Mapping[str, Any],
+    engine: Mapping[str, list[Mapping[str, Any]]],
+) -> None:
+    if seen["outcome"] not in MEANS_THE_SAME[shot["outcome"]]:
+        joined.fault(f"journal says {shot['outcome']}, record says {seen['outcome']}", name)
+    if shot.get("status") is not None and seen.get("status") != shot["status"]:
+        joined.fault("another status in the record than in the journal", name)
+    if shot["outcome"] != "ok":
+        return
+    sent = _one(joined, "complete answer not in the engine's ledger exactly once", name, engine)
+    if sent is None:
+        return
+    joined.compared += 1
+    joined.compared_bytes += sent["bytes"]
+    if not sent["whole"] or (sent["bytes"], sent["crc32"]) != (shot["body_bytes"], shot["body_crc32"]):
+        joined.fault("the client received other bytes than the engine sent", name)
+    if seen["response_bytes"] != sent["bytes"]:
+        joined.fault("the record counts other bytes than the engine sent", name)
+    if (seen.get("prompt_tokens"), seen.get("output_tokens")) != (shot["prompt_tokens"], shot["output_tokens"]):
+        joined.fault("the record has other lengths than the plan", name)
+
+
+def _strangers(joined: Joined, ours: set[str], *sides: Mapping[str, object]) -> None:
+    for side, rows in zip(("journal", "record", "engine's ledger"), sides, strict=True):
+        for name in rows:
+            if name not in ours:
+                joined.fault(f"the {side} has a request that was not planned", name)
