@@ -208,7 +208,7 @@ async def _burst() -> dict[str, Any]:
         async def one() -> int:
             client = await station.open(STREAM)
             clients.append(client)
-            return (await client.read_answer(6.0)).answer.status
+            return (await client.read_answer(12.0)).answer.status
 
         most = 0
         everyone = asyncio.gather(*(one() for _ in range(_BURST)))

@@ -5,13 +5,14 @@ import json
 import resource
 import signal
 import ssl
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from tests.faults import upstream
 from tests.faults.case import NotRunError, case
 from tests.faults.operations import _in_namespace, _need_namespace
-from tests.faults.replaying import Asked, Replay, command, ended, mooncake, run_to_end, running, seen, summary
+from tests.faults.replaying import Asked, Replay, azure, command, ended, mooncake, run_to_end, running, seen, summary
 from tests.faults.station import ROOT, Options, spawn
 from tests.faults.upstream import DONE, Connection, Script, Seen, Upstream, event, slow_stream
 
@@ -214,13 +215,16 @@ async def _plan(trace: str, *arguments: str) -> dict[str, Any]:
     {"exit": 0, "requests": 1_000_000, "peak_rss_mb": {"at_most": 500}},
 )
 async def _million() -> dict[str, Any]:
-    async with running(Asked(("--dry-run", "--json"), mooncake(1_000_000, 1))) as replay:
-        peak = 0.0
-        while replay.process.popen.poll() is None:
-            peak = max(peak, _peak_mb(replay.process.popen.pid))
-            await asyncio.sleep(0.1)
-        await ended(replay)
-        lines = [line for line in replay.words.splitlines() if line.startswith("{")]
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        file = Path(name) / "trace.csv"
+        await asyncio.to_thread(azure, file, 1_000_000)
+        async with running(Asked(("--dry-run", "--json"), file=file)) as replay:
+            peak = 0.0
+            while replay.process.popen.poll() is None:
+                peak = max(peak, _peak_mb(replay.process.popen.pid))
+                await asyncio.sleep(0.5)
+            await ended(replay)
+            lines = [line for line in replay.words.splitlines() if line.startswith("{")]
     return {
         "exit": replay.code,
         "requests": json.loads(lines[0])["requests"] if lines else replay.words[-200:],
@@ -560,8 +564,6 @@ class _TlsUpstream(Upstream):
     """An upstream with a certificate of its own making."""
 
     async def start(self) -> None:
-        import tempfile
-
         with tempfile.TemporaryDirectory(prefix="faults-") as name:
             self.context = await _self_signed(Path(name))
         self._server = await asyncio.start_server(self._connected, self.host, self.port, ssl=self.context)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime as dt
 import json
 import os
 import sys
@@ -62,12 +63,23 @@ class Asked:
     arguments: tuple[str, ...] = ()
     trace: str | None = None
     """Text of a trace file; None: rows of the shipped workload `chat`."""
+    file: Path | None = None
+    """A trace file that is there already."""
     rows: int = 40
     rate: float = 20.0
     env: dict[str, str] = field(default_factory=dict)
     before: Callable[[], None] | None = None
     prefix: tuple[str, ...] = ()
     target: str = ""
+
+
+def azure(path: Path, rows: int) -> None:
+    """Write a long trace in Azure's format, one request a second."""
+    began = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+    with path.open("w", encoding="ascii") as file:
+        file.write("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+        for number in range(rows):
+            file.write(f"{began + dt.timedelta(seconds=number):%Y-%m-%d %H:%M:%S}.000000,10,3\n")
 
 
 def mooncake(rows: int, gap_ms: int = 25, prompt: int = 10, output: int = 3) -> str:
@@ -89,7 +101,9 @@ async def running(asked: Asked, script: Script = healthy, upstream: Upstream | N
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))
         engine = upstream or await stack.enter_async_context(Upstream(script))
-        if asked.trace is None:
+        if asked.file is not None:
+            source = [str(asked.file)]
+        elif asked.trace is None:
             source = ["--workload", "chat", "--rows", str(asked.rows), "--rate", str(asked.rate), "--max-prompt", "50"]
         else:
             (folder / "trace.jsonl").write_bytes(asked.trace.encode())
