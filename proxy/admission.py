@@ -11,13 +11,17 @@ Leaving the block is the only way out, so a cancellation at any moment leaves no
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from proxy.pace import Pace, hand_over
+from proxy.paper import Paper
 from proxy.policy.dispatch import Dispatcher
+from proxy.policy.limits import BackendLimits, Scheduling
 from proxy.policy.outcome import Ending, Outcome, Reason
+from proxy.policy.shadow import Would
 from proxy.policy.snapshot import Snapshot
 from proxy.policy.ticket import Effect, Grant, Refuse, Ticket
 
@@ -36,10 +40,22 @@ class RefusedError(Exception):
 class Turn:
     """One ticket on its way through the Dispatcher. Made by `Admission.turn`."""
 
-    __slots__ = ("_admission", "_inbox", "_waiter", "cached_tokens", "ending", "output_tokens", "ticket")
+    __slots__ = (
+        "_admission",
+        "_inbox",
+        "_paper",
+        "_waiter",
+        "_would",
+        "cached_tokens",
+        "ending",
+        "output_tokens",
+        "ticket",
+    )
 
-    def __init__(self, admission: "Admission", ticket: Ticket) -> None:
+    def __init__(self, admission: "Admission", ticket: Ticket, would: Would | None = None) -> None:
         self._admission = admission
+        self._paper = admission.paper if would is None or would.decision is None else None
+        self._would = would
         self._inbox: Effect | None = None
         self._waiter: asyncio.Future[None] | None = None
         self.ticket = ticket
@@ -85,6 +101,8 @@ class Turn:
         """Give the prefill budget back."""
         admission = self._admission
         admission.apply(admission.dispatcher.first_token(time.monotonic(), self.ticket.id))
+        if self._paper is not None:
+            self._paper.first_token(self.ticket.id)
 
     def part_ended(self, cached_tokens: int | None) -> None:
         """One part is done; the next `grant` continues it."""
@@ -100,6 +118,28 @@ class Turn:
         """The grant could not be used: not one byte was sent. The next `grant` is for another backend, or refuses."""
         admission = self._admission
         admission.apply(admission.dispatcher.give_back(time.monotonic(), self.ticket.id))
+
+    def begin_on_paper(self) -> None:
+        """Show the ticket to whoever decides on paper, where somebody does.
+
+        One that goes at once so that it can be judged is judged there; one that would do so anyway takes its place.
+        """
+        if self._paper is None:
+            return
+        if self._would is None:
+            self._paper.offer(self.ticket, Would())
+        else:
+            self._paper.offer(replace(self.ticket, at_once=False), self._would)
+
+    def end_on_paper(self) -> None:
+        """Show its end there."""
+        if self._paper is not None:
+            self._paper.leave(self.ticket.id, self.ending, self.output_tokens)
+
+    def show(self, paper: Paper) -> None:
+        """Take a place on a new paper, as one that runs already."""
+        self._paper, self._would = paper, None
+        paper.offer(replace(self.ticket, at_once=True), Would())
 
     def deliver(self, effect: Effect) -> None:
         """Take what the Dispatcher decided."""
@@ -125,6 +165,7 @@ class Admission:
     def __init__(self, dispatcher: Dispatcher, paces: Mapping[str, Pace] | None = None) -> None:
         self.dispatcher = dispatcher
         self._paces = {} if paces is None else paces
+        self._paper: Paper | None = None
         self.waiting: Counter[int] = Counter()
         """Turns that wait for a grant, by lane: the depth that a refusal tells."""
         self._turns: dict[int, Turn] = {}
@@ -139,9 +180,30 @@ class Admission:
         """Tickets that wait or run."""
         return len(self._turns)
 
-    def turn(self, ticket: Ticket) -> Turn:
-        """Return the context in which `ticket` waits and runs."""
-        return Turn(self, ticket)
+    @property
+    def paper(self) -> Paper | None:
+        """Who decides on paper about what comes; None while nobody does."""
+        return self._paper
+
+    @paper.setter
+    def paper(self, paper: Paper | None) -> None:
+        """Let somebody decide on paper from now on, beginning with what runs; or nobody."""
+        if self._paper is not None:
+            self._paper.close()
+        self._paper = paper
+        if paper is not None:
+            for turn in self._turns.values():
+                if not turn.waiting:
+                    turn.show(paper)
+
+    def turn(self, ticket: Ticket, would: Would | None = None) -> Turn:
+        """Return the context in which `ticket` waits and runs.
+
+        Args:
+            ticket: asks to run.
+            would: takes what is decided on paper; None: nobody asks. One that is decided already is not shown there.
+        """
+        return Turn(self, ticket, would)
 
     def apply(self, effects: list[Effect]) -> None:
         """Hand effects to whom they concern, and set the timer for what is due next."""
@@ -158,6 +220,23 @@ class Admission:
             KeyError: no such backend.
         """
         self.apply(self.dispatcher.set_backend_up(time.monotonic(), name, up))
+        if self._paper is not None:
+            self._paper.shadow.set_backend_up(time.monotonic(), name, up)
+            self._paper.arm()
+
+    def reconfigure(
+        self, scheduling: Scheduling, backends: Sequence[BackendLimits], down: Collection[str] = ()
+    ) -> None:
+        """Change settings and backends under what waits and runs; see `Dispatcher.reconfigure`.
+
+        Raises:
+            ValueError: no lanes, or two lanes or backends of one name; then nothing has changed.
+        """
+        now = time.monotonic()
+        self.apply(self.dispatcher.reconfigure(now, scheduling, backends, down))
+        if self._paper is not None:
+            self._paper.shadow.reconfigure(now, scheduling, backends, down)
+            self._paper.arm()
 
     def drain(self) -> None:
         """Refuse every new ticket from now on; those that wait or run are served."""
@@ -175,18 +254,22 @@ class Admission:
         return self.dispatcher.snapshot(time.monotonic())
 
     def close(self) -> None:
-        """Stop the timer."""
+        """Stop the timers."""
+        if self._paper is not None:
+            self._paper.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _enter(self, turn: Turn) -> None:
         self._turns[turn.ticket.id] = turn
+        turn.begin_on_paper()
         self.apply(self.dispatcher.offer(time.monotonic(), turn.ticket))
 
     def _leave(self, turn: Turn) -> None:
         ticket_id = turn.ticket.id
         del self._turns[ticket_id]
+        turn.end_on_paper()
         self.apply(
             self.dispatcher.leave(time.monotonic(), ticket_id, turn.ending, turn.output_tokens, turn.cached_tokens)
         )

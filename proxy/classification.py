@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proxy.answers import EndedError
-from proxy.exchange import Exchange
+from proxy.exchange import Exchange, Mode
 from proxy.policy.classify import LanePolicy, TooLong, Verdict, classify
 from proxy.policy.length import LengthEstimator
 from proxy.policy.outcome import Outcome, Reason
+from proxy.policy.shadow import Decision, Would
 from proxy.policy.ticket import Ticket
 from proxy.wire import bodies, caps
 from proxy.wire.facts import Facts
@@ -46,22 +47,48 @@ class Classification:
             document: its body, decoded.
 
         Returns:
-            The ticket, and the body for the engine: the client's own bytes, unless a cap bit or usage is asked for.
+            The ticket, and the body for the engine: the client's own bytes, unless a cap bit or usage is asked for. In
+            a mode other than enforce it is always the client's own, and the ticket goes at once.
 
         Raises:
-            EndedError: it can never fit.
+            EndedError: it can never fit; only under enforce.
         """
         facts = bodies.read_facts(route.endpoint, document, exchange.request_bytes, want_blocks=self._want_blocks)
         exchange.facts = facts
         estimate = self.estimator.estimate(facts.model, facts)
         exchange.prompt_tokens_estimated = estimate.tokens
         verdict = classify(facts, estimate, self.lanes, self._context_tokens(facts.model))
+        if exchange.mode is not Mode.ENFORCE:
+            return self._let_pass(exchange, facts, verdict), exchange.body
         if isinstance(verdict, TooLong):
             raise EndedError(Outcome.TOO_LONG, 400, Reason.TOO_LONG.value, verdict.detail, Reason.TOO_LONG)
         exchange.lane = self.lanes[verdict.lane].name
         body = self._edit(exchange, facts, verdict)
         exchange.ticket = self._ticket(facts, verdict, len(body))
         return exchange.ticket, body
+
+    def _let_pass(self, exchange: Exchange, facts: Facts, verdict: Verdict | TooLong) -> Ticket:
+        """Make the ticket of a request that nothing holds; under observe, say what its length alone decides."""
+        would = exchange.would = Would() if exchange.mode is Mode.OBSERVE else None
+        if isinstance(verdict, TooLong):
+            if would is not None:
+                would.decision, would.reason = Decision.TOO_LONG, Reason.TOO_LONG
+            tokens = exchange.prompt_tokens_estimated or 0
+            verdict = Verdict(len(self.lanes) - 1, tokens, 0, None, None, facts.sequences, splittable=False)
+        elif would is not None and verdict.cap_rule is not None:
+            would.cap, would.cap_rule = verdict.output_cap, verdict.cap_rule.value
+        exchange.lane = self.lanes[verdict.lane].name
+        exchange.ticket = self._ticket(facts, verdict, len(exchange.body), at_once=True)
+        return exchange.ticket
+
+    def lane_of(self, tokens: int) -> int:
+        """Return the lane of a prompt whose exact length has become known; one over every lane stays in the last."""
+        fits = (
+            index
+            for index, lane in enumerate(self.lanes)
+            if lane.max_prompt_tokens is None or tokens <= lane.max_prompt_tokens
+        )
+        return next(fits, len(self.lanes) - 1)
 
     def observe(self, exchange: Exchange) -> None:
         """Learn from what the engine counted."""
@@ -86,7 +113,7 @@ class Classification:
             body = asking
         return body
 
-    def _ticket(self, facts: Facts, verdict: Verdict, body_bytes: int) -> Ticket:
+    def _ticket(self, facts: Facts, verdict: Verdict, body_bytes: int, *, at_once: bool = False) -> Ticket:
         return Ticket(
             id=next(self._ids),
             lane=verdict.lane,
@@ -97,4 +124,5 @@ class Classification:
             model=facts.model,
             streams=facts.stream,
             splittable=verdict.splittable,
+            at_once=at_once,
         )

@@ -8,11 +8,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from proxy.policy.outcome import Ending, Outcome, Phase, Reason
+from proxy.policy.shadow import Would
 from proxy.policy.ticket import Ticket
 from proxy.wire.facts import Endpoint, Facts
 from proxy.wire.parts import ToldUsage
 from proxy.wire.trace import Record
 from proxy.wire.usage import Usage
+
+
+class Mode(StrEnum):
+    """How a request is treated; the setting `mode`, or what a trusted peer asks for."""
+
+    ENFORCE = "enforce"
+    """Lanes, queues, caps."""
+    OBSERVE = "observe"
+    """Forwarded at once and untouched; what would have been done is decided on paper."""
+    PASSTHROUGH = "passthrough"
+    """Relayed and measured, nothing else."""
 
 
 class UpstreamError(StrEnum):
@@ -44,6 +56,12 @@ class Exchange:
     """Head read, monotonic seconds."""
     arrived_wall: float
     """The same moment as Unix seconds."""
+
+    config: str | None = None
+    """Hash of the configuration that it began under."""
+    mode: Mode = Mode.ENFORCE
+    would: Would | None = None
+    """What would have been done with it; only under observe."""
 
     # accept
     endpoint: Endpoint = Endpoint.UTILITY
@@ -202,9 +220,10 @@ def to_record(
         exchange: the request, after its ending was set.
         block_tokens: size of one hashed prefix block, in tokens.
         hash_ids: salted chain hashes of the prompt's blocks.
-        config: hash of the configuration in force.
+        config: hash of the configuration in force, where the exchange knows none.
         text: the request body, only when the operator asked for it.
     """
+    would = exchange.would
     from_usage = exchange.usage is not None and exchange.usage.completion_tokens is not None
     return Record(
         arrived_s=exchange.arrived_wall,
@@ -237,7 +256,11 @@ def to_record(
         response_bytes=exchange.response_bytes,
         block_tokens=block_tokens,
         hash_ids=hash_ids,
-        config=config,
+        config=exchange.config or config,
+        mode=None if exchange.mode is Mode.ENFORCE else exchange.mode.value,
+        would=None if would is None else _word(would.decision),
+        would_wait_s=None if would is None else would.wait_s,
+        would_cap=None if would is None else would.cap,
         text=text,
     )
 

@@ -10,7 +10,8 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
@@ -22,9 +23,11 @@ from proxy.answers import EndedError
 from proxy.attempt import ClientStalledError, Engines, NotSentError, Outgoing
 from proxy.classification import Classification
 from proxy.delivery import ClientSide
-from proxy.exchange import Exchange
+from proxy.exchange import Exchange, Mode
 from proxy.listener import CLOSE, KEEP, ClientConnection, head_bytes
+from proxy.modes import Modes
 from proxy.policy.outcome import Outcome, Phase, Reason
+from proxy.policy.shadow import Decision, Would
 from proxy.relay import Patience
 from proxy.wire import headers
 
@@ -46,6 +49,9 @@ class HandlerLimits:
     """How long a client may leave a whole answer unread before it is cut off."""
     id_header: str
     """Header of the request id, lower case."""
+    modes: Modes = field(default_factory=Modes)
+    config: str | None = None
+    """Hash of the configuration that all this comes from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,11 @@ class Corridor:
         self.quiet = asyncio.Event()
         """Set while none is active."""
         self.quiet.set()
+
+    def configure(self, limits: HandlerLimits) -> None:
+        """Take new limits: for requests that come from now on, and for what is still to be limited in the others."""
+        self._limits = limits
+        self._id_header = limits.id_header.encode("ascii")
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Serve one request."""
@@ -117,6 +128,7 @@ class Corridor:
     async def _walk(self, request: web.BaseRequest, exchange: Exchange, client: ClientSide) -> bool:
         limits, rooms = self._limits, self._rooms
         route = accept.check_head(request)
+        exchange.mode = limits.modes.of(request)
         exchange.endpoint, exchange.method, exchange.path = route.endpoint, request.method, route.upstream_path
         exchange.body = await accept.read_body(request, limits.body_bytes, limits.body_s)
         exchange.request_bytes = len(exchange.body)
@@ -124,22 +136,37 @@ class Corridor:
             raise _draining()
         if not route.queued:
             return await self._pass_through(request, exchange, client)
-        document = accept.parse_object(exchange.body)
+        document = self._document(exchange)
+        if document is None:
+            return await self._pass_through(request, exchange, client)
         ticket, body = rooms.classification.enter(exchange, route, document)
         outgoing = _outgoing(request, exchange, body)
         client = _with_clamp(client, exchange)
         exchange.offered = time.monotonic()
-        async with rooms.admission.turn(ticket) as turn:
+        async with rooms.admission.turn(ticket, exchange.would) as turn:
             try:
                 return await self._run(exchange, outgoing, client, turn)
             finally:
                 turn.ending = exchange.ending
                 turn.output_tokens, turn.cached_tokens = exchange.output_tokens, exchange.cached_tokens
 
+    @staticmethod
+    def _document(exchange: Exchange) -> dict[str, Any] | None:
+        """Return the decoded body; None when it cannot be decoded and that is for the engine to say."""
+        try:
+            return accept.parse_object(exchange.body)
+        except EndedError:
+            if exchange.mode is Mode.ENFORCE:
+                raise
+        if exchange.mode is Mode.OBSERVE:
+            exchange.would = Would(Decision.INVALID, Reason.INVALID)
+        return None
+
     async def _run(self, exchange: Exchange, outgoing: Outgoing, client: ClientSide, turn: Turn) -> bool:
         """Wait for a grant, use it; when no connection could be made, give it back and wait once more."""
         limits = self._limits
-        patience = limits.patience[turn.ticket.lane] if turn.ticket.streams else limits.answer
+        hurried = turn.ticket.streams and not turn.ticket.at_once
+        patience = limits.patience[turn.ticket.lane] if hurried else limits.answer
         while True:
             try:
                 grant = await turn.grant()
@@ -171,7 +198,13 @@ class Corridor:
         if self._limits.id_header in request.headers:
             wanted = headers.header(request.raw_headers, self._id_header) or b""
             request_id = headers.client_request_id(((b"x-request-id", wanted),))
-        return Exchange(request_id or os.urandom(8).hex(), time.monotonic(), time.time(), method=request.method)
+        return Exchange(
+            request_id or os.urandom(8).hex(),
+            time.monotonic(),
+            time.time(),
+            method=request.method,
+            config=self._limits.config,
+        )
 
     def _client(self, request: web.BaseRequest, exchange: Exchange) -> ClientSide:
         connection = request.protocol

@@ -4,8 +4,9 @@ Labels are lanes, backends and models of the configuration, or closed enums; all
 `rate` and alerts see a zero before the first event.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
+from typing import TypeVar
 
 from prometheus_client.metrics_core import Metric
 
@@ -24,7 +25,11 @@ from proxy.metrics.series import (
 )
 from proxy.policy.classify import CapRule
 from proxy.policy.outcome import Outcome, Phase, Reason
+from proxy.policy.shadow import Decision, Would
 from proxy.settings import LANES, Settings
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 NO_LANE = "none"
 """Lane of requests that never got one: not understood, or of a kind that is not queued."""
@@ -32,16 +37,30 @@ OTHER_MODEL = "other"
 CODE_CLASSES = ("2xx", "3xx", "4xx", "5xx")
 CAP_RULES = tuple(rule.value for rule in CapRule)
 QUEUE_ENDS = ("dispatched", "timeout", "disconnected")
+WOULD_CAP = "cap"
+WOULD_DECISIONS = (*(decision.value for decision in Decision), WOULD_CAP)
 _FINISHED_BY_LENGTH = frozenset({"length", "max_tokens", "max_output_tokens"})
 
 
 class _PerLane:
     """Counters of one lane."""
 
-    __slots__ = ("caps", "disconnects", "good", "misroutes", "output", "prompt", "queue", "retries", "truncated")
+    __slots__ = (
+        "caps",
+        "disconnects",
+        "good",
+        "misroutes",
+        "output",
+        "prompt",
+        "queue",
+        "retries",
+        "truncated",
+        "would_wait",
+    )
 
     def __init__(self) -> None:
         self.queue = {end: Histogram(QUEUE) for end in QUEUE_ENDS}
+        self.would_wait = Histogram(QUEUE)
         self.prompt = Histogram(TOKENS)
         self.output = Histogram(TOKENS)
         self.caps = dict.fromkeys(CAP_RULES, 0)
@@ -70,22 +89,36 @@ class RequestMetrics:
     """Observer of finished exchanges. Costs a few microseconds per request; nothing per token."""
 
     def __init__(self, settings: Settings) -> None:
-        self._slo = {name: _slo(settings, name) for name in LANES}
-        self._short_tokens = settings.lanes.short.max_prompt_tokens
-        self._models = (*settings.model_labels, OTHER_MODEL)
-        self._backends = tuple(backend.label for backend in settings.backends)
-        # Keyed by plain text: an enum member computes its hash in Python, at every look-up.
-        self._outcomes = {
-            pair: dict.fromkeys(map(str, Outcome), 0) for pair in product((*LANES, NO_LANE), self._models)
-        }
         self._rejections = dict.fromkeys(product((*LANES, NO_LANE), Reason), 0)
         self._responses = dict.fromkeys(product(CODE_CLASSES, ("0", "1")), 0)
         self._lanes = {name: _PerLane() for name in LANES}
-        self._lane_models = {pair: _PerModel() for pair in product(LANES, self._models)}
-        self._upstream = {pair: Histogram(TTFT) for pair in product(LANES, self._backends)}
-        self._errors = dict.fromkeys(product(self._backends, UpstreamError), 0)
-        self._ratio = {model: Histogram(RATIO) for model in self._models}
         self._overhead = Histogram(OVERHEAD)
+        self._would = dict.fromkeys(product((*LANES, NO_LANE), WOULD_DECISIONS), 0)
+        self._outcomes: dict[tuple[str, str], dict[str, int]] = {}
+        self._lane_models: dict[tuple[str, str], _PerModel] = {}
+        self._upstream: dict[tuple[str, str], Histogram] = {}
+        self._errors: dict[tuple[str, UpstreamError], int] = {}
+        self._ratio: dict[str, Histogram] = {}
+        self.configure(settings)
+
+    def configure(self, settings: Settings) -> None:
+        """Take new lanes, models and backends: what is still named counts on, what is gone leaves no series."""
+        self._slo = {name: _slo(settings, name) for name in LANES}
+        self._short_tokens = settings.lanes.short.max_prompt_tokens
+        self._models = models = (*settings.model_labels, OTHER_MODEL)
+        backends = tuple(backend.label for backend in settings.backends)
+        # Keyed by plain text: an enum member computes its hash in Python, at every look-up.
+        plain = dict.fromkeys(map(str, Outcome), 0)
+        self._outcomes = _kept(self._outcomes, product((*LANES, NO_LANE), models), lambda: dict(plain))
+        self._lane_models = _kept(self._lane_models, product(LANES, models), _PerModel)
+        self._upstream = _kept(self._upstream, product(LANES, backends), lambda: Histogram(TTFT))
+        self._errors = _kept(self._errors, product(backends, UpstreamError), int)
+        self._ratio = _kept(self._ratio, models, lambda: Histogram(RATIO))
+
+    @property
+    def would(self) -> dict[tuple[str, str], int]:
+        """What would have been done with requests that were only observed, by lane and decision."""
+        return dict(self._would)
 
     def observe(self, exchange: Exchange) -> None:
         """Count one finished request."""
@@ -101,11 +134,21 @@ class RequestMetrics:
         self._count_response(exchange)
         if exchange.upstream_error is not None and (exchange.backend, exchange.upstream_error) in self._errors:
             self._errors[exchange.backend or "", exchange.upstream_error] += 1
+        if exchange.would is not None:
+            self._count_would(exchange.would, name, per_lane)
         if per_lane is not None:
             self._count_lane(exchange, outcome, per_lane)
             self._count_tokens(exchange, per_lane, self._lane_models[name, model])
             self._time(exchange, outcome, name, model)
             self._judge_estimate(exchange, per_lane, model)
+
+    def _count_would(self, would: Would, name: str, lane: _PerLane | None) -> None:
+        if would.decision is not None:
+            self._would[name, would.decision.value] += 1
+        if would.cap is not None:
+            self._would[name, WOULD_CAP] += 1
+        if would.decision in {Decision.SEND, Decision.QUEUE} and lane is not None and would.wait_s is not None:
+            lane.would_wait.observe(would.wait_s)
 
     def _count_response(self, exchange: Exchange) -> None:
         if exchange.status is not None and 200 <= exchange.status < 600:
@@ -179,6 +222,7 @@ class RequestMetrics:
         """Yield every family that requests feed."""
         yield from self._count_families()
         yield from self._lane_families()
+        yield from self._would_families()
         yield from self._token_families()
         yield from self._time_families()
 
@@ -257,6 +301,21 @@ class RequestMetrics:
             (((lane,), of.good) for lane, of in lanes),
         )
 
+    def _would_families(self) -> Iterator[Metric]:
+        yield counter(
+            "would",
+            "Under mode observe: what would have been done with each request. One of send, queue, reject, expire, "
+            "too_long and invalid; and cap beside it, where its output limit would have been lowered.",
+            ("lane", "decision"),
+            self._would.items(),
+        )
+        yield histogram(
+            "would_queue_wait_seconds",
+            "Under mode observe: how long requests would have waited in their lane before they were sent.",
+            ("lane",),
+            (((lane,), of.would_wait) for lane, of in self._lanes.items()),
+        )
+
     def _token_families(self) -> Iterator[Metric]:
         lanes, pairs = self._lanes.items(), self._lane_models.items()
         yield histogram(
@@ -328,6 +387,11 @@ class RequestMetrics:
             (),
             (((), self._overhead),),
         )
+
+
+def _kept(old: dict[K, V], keys: Iterable[K], make: Callable[[], V]) -> dict[K, V]:
+    """Return a dict with these keys: old values where there are some, new ones elsewhere."""
+    return {key: old[key] if key in old else make() for key in keys}
 
 
 def _slo(settings: Settings, name: str) -> tuple[float, float]:

@@ -34,6 +34,7 @@ _REBUILT: Final = frozenset(
         b"x-request-id",
         b"x-backend",
         b"x-upstream-url",
+        b"x-lanewise-mode",
     }
 )
 _FORWARDING: Final = frozenset(

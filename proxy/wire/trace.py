@@ -64,6 +64,14 @@ class Record:
     """Salted chain hashes of the prompt's prefix blocks: equal ids are equal prefixes."""
     config: str | None = None
     """Hash of the configuration in force."""
+    mode: str | None = None
+    """`observe` or `passthrough`, when the request was not scheduled; None: `enforce`."""
+    would: str | None = None
+    """What would have been done with it, under `observe`."""
+    would_wait_s: float | None = None
+    """How long it would have waited then."""
+    would_cap: int | None = None
+    """Output cap that the engine would have been asked for."""
     text: str | None = None
     """The request body, only when the operator asked for it."""
 
