@@ -109,10 +109,14 @@ class Turn:
         admission = self._admission
         admission.apply(admission.dispatcher.part_ended(time.monotonic(), self.ticket.id, cached_tokens))
 
-    def part_failed(self) -> None:
-        """One part came to nothing; the next `grant` is for the rest, whole."""
+    def part_failed(self, *, refused: bool = False) -> None:
+        """One part came to nothing; the next `grant` is for the rest, whole.
+
+        Args:
+            refused: the engine did not like what the client asks for.
+        """
         admission = self._admission
-        admission.apply(admission.dispatcher.part_failed(time.monotonic(), self.ticket.id))
+        admission.apply(admission.dispatcher.part_failed(time.monotonic(), self.ticket.id, refused=refused))
 
     def give_back(self) -> None:
         """The grant could not be used: not one byte was sent. The next `grant` is for another backend, or refuses."""
@@ -237,6 +241,15 @@ class Admission:
         if self._paper is not None:
             self._paper.shadow.reconfigure(now, scheduling, backends, down)
             self._paper.arm()
+
+    def set_prefix_cache(self, name: str, *, enabled: bool, granularity: int, trusted: bool) -> None:
+        """Take what an engine says about its prefix cache; see `Dispatcher.set_prefix_cache`.
+
+        Raises:
+            KeyError: no such backend.
+        """
+        now = time.monotonic()
+        self.apply(self.dispatcher.set_prefix_cache(now, name, enabled, granularity, trusted=trusted))
 
     def drain(self) -> None:
         """Refuse every new ticket from now on; those that wait or run are served."""

@@ -151,7 +151,9 @@ class Engines:
         self._end(relay, exchange, name, broken)
         return False
 
-    async def ask(self, name: str, outgoing: Outgoing, request_id: str, patience_s: float) -> Answer:
+    async def ask(
+        self, name: str, outgoing: Outgoing, request_id: str, patience_s: float, *, blame: bool = False
+    ) -> Answer:
         """Send a request of our own and return the whole answer, whatever its status.
 
         Args:
@@ -159,6 +161,7 @@ class Engines:
             outgoing: the request.
             request_id: what the engine shall call it.
             patience_s: for the whole answer.
+            blame: count silence as a failure of the backend.
 
         Raises:
             NotSentError: no connection could be made.
@@ -180,6 +183,8 @@ class Engines:
         if result is None:
             raise _drained()
         if isinstance(result, Broken):
+            if blame and result.kind is UpstreamError.TIMEOUT:
+                self._on_failure(name)
             raise UnansweredError(result)
         return result
 

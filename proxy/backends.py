@@ -23,6 +23,8 @@ from proxy.wire import vllm
 
 _log = logging.getLogger("lanewise")
 
+COUNTER_S = 1.0
+"""For one reading of an engine's counter of cache hits."""
 MODELS_EVERY_S = 30.0
 """Adapters come and go while an engine runs."""
 STALE_AFTER_PROBES = 5.0
@@ -103,6 +105,18 @@ class BackendView:
     """Connections of requests that failed, in all."""
 
 
+@dataclass(frozen=True, slots=True)
+class PrefixCaching:
+    """What an engine process says about its prefix cache; None: it does not say."""
+
+    enabled: bool | None = None
+    block_tokens: int | None = None
+    engines: int | None = None
+    """Data-parallel engines behind the one address, each with a cache of its own."""
+    started_s: float | None = None
+    """When the process began, Unix seconds: another one has an empty cache."""
+
+
 @dataclass(slots=True)
 class _Watched:
     """Mutable state of one backend; only `Backends` touches it."""
@@ -112,6 +126,8 @@ class _Watched:
     probed_at: float | None = None
     scraped_at: float | None = None
     models_at: float | None = None
+    caching: PrefixCaching | None = None
+    """Told last."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
@@ -127,6 +143,8 @@ class Backends:
         on_change: told (name, up) whenever a backend becomes usable or stops being so.
         on_models: called when the model list of some backend changed.
         clock: monotonic seconds.
+        on_caching: told (name, what it says about its prefix cache) when a backend comes up, when its process is
+            another, and when it says something else.
     """
 
     def __init__(
@@ -135,11 +153,13 @@ class Backends:
         on_change: Callable[[str, bool], None],
         on_models: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        on_caching: Callable[[str, PrefixCaching], None] = lambda _name, _caching: None,
     ) -> None:
         self._probes = settings.probes
         self._limits = settings.to_backend_limits()
         self._on_change = on_change
         self._on_models = on_models
+        self._on_caching = on_caching
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
         self._watched = {
@@ -237,6 +257,31 @@ class Backends:
             for configured in self._limits
         )
 
+    def up_for(self, model: str | None) -> list[str]:
+        """Return the names of the backends that are up and serve a model, as far as is known."""
+        return [
+            limits.name
+            for limits in self.limits()
+            if self._watched[limits.name].health.state is State.UP
+            and (model is None or limits.models is None or model in limits.models)
+        ]
+
+    async def prefix_hits(self, name: str) -> float | None:
+        """Read an engine's own count of prompt tokens found in its prefix cache, now.
+
+        Returns:
+            The counter; None when it cannot be read, or metrics are not to be read at all.
+        """
+        watched = self._watched.get(name)
+        if watched is None or not self._probes.scrape_metrics:
+            return None
+        try:
+            async with asyncio.timeout(COUNTER_S):
+                status, body = await self._get(watched, "/metrics")
+        except (ProbeError, aiohttp.ClientError, OSError):
+            return None
+        return vllm.parse_metrics(body.decode("utf-8", "replace")).prefix_hits_total if status == 200 else None
+
     async def _keep_probing(self, name: str) -> None:
         due = self._clock()
         while True:
@@ -262,6 +307,7 @@ class Backends:
             return
         if good:
             watched.models_at = None
+            self._tell_caching(watched, PrefixCaching())
             _log.info("backend %s is up", watched.view.name)
         else:
             _log.warning("backend %s is down: %s", watched.view.name, error)
@@ -312,6 +358,14 @@ class Backends:
             kv_usage=read.kv_usage,
             kv_tokens=read.kv_tokens,
         )
+        cache = read.cache or vllm.CacheConfig()
+        caching = PrefixCaching(cache.enable_prefix_caching, cache.block_size, read.engines, read.process_start_time_s)
+        if caching != watched.caching:
+            self._tell_caching(watched, caching)
+
+    def _tell_caching(self, watched: _Watched, caching: PrefixCaching) -> None:
+        watched.caching = caching
+        self._on_caching(watched.view.name, caching)
 
     async def _get(self, watched: _Watched, path: str) -> tuple[int, bytes]:
         headers = {"Accept-Encoding": "identity"}

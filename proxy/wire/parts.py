@@ -167,6 +167,27 @@ class ToldUsage:
     """Tokens that all parts together put there (`created_cache_tokens`, vLLM 0.32)."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartUsage:
+    """What the engine says about the cache in the answer of a part, in tokens."""
+
+    cached: int
+    created: int
+
+
+def read_part(answer: bytes) -> PartUsage | None:
+    """Read the answer of a part; None when it says nothing about the cache (no `--enable-prompt-tokens-details`)."""
+    counts: dict[str, int | None] = {}
+    try:
+        for usage in _objects(answer, 0, "usage"):
+            for details in _objects(answer, usage, "prompt_tokens_details"):
+                counts |= {member.key: _whole(answer[member.start : member.end]) for member in members(answer, details)}
+    except NotAnObjectError:
+        return None
+    cached = counts.get("cached_tokens")
+    return None if cached is None else PartUsage(cached, counts.get("created_cache_tokens") or 0)
+
+
 def tell_usage(answer: bytes, told: ToldUsage, at: int = 0) -> bytes:
     """Correct the cache counts in `usage.prompt_tokens_details`, where they are; every other byte stays.
 
