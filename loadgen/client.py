@@ -140,6 +140,8 @@ class Connection(asyncio.Protocol):
         self._headers: dict[bytes, bytes] = {}
         self._now = 0
         self._parts: list[bytes] = []
+        self.on_body = self._parts.append
+        """Called by the parser with body bytes, which are kept until the read is parsed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember the transport; called by the event loop."""
@@ -150,7 +152,8 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         assert call.receiver is not None
         self._call, call.connection = call, self
-        self._answered, self._status, self._headers, self._parts = False, 0, {}, []
+        self._answered, self._status, self._headers = False, 0, {}
+        self._parts.clear()
         self._parser = httptools.HttpResponseParser(self)
         call.receiver.on_sent(perf_counter_ns())
         self._transport.write(call.request)
@@ -175,7 +178,8 @@ class Connection(asyncio.Protocol):
         self._answered = True
         try:
             self._parser.feed_data(data)
-            self._deliver()
+            if self._parts:
+                self._deliver()
         except httptools.HttpParserError as error:
             self._break("protocol", f"the answer is not HTTP as it should be: {error}")
 
@@ -205,24 +209,21 @@ class Connection(asyncio.Protocol):
         if self._status >= 200 and self._call is not None and self._call.receiver is not None:
             self._call.receiver.on_head(self._status, self._headers, self._now)
 
-    def on_body(self, data: bytes) -> None:
-        """Keep body bytes until the read is parsed; called by the parser."""
-        self._parts.append(data)
-
     def _deliver(self) -> None:
         """Pass the body bytes of one read on together: they came at one time."""
         parts, call = self._parts, self._call
-        if parts:
-            self._parts = []
-            if call is not None and call.receiver is not None:
-                call.receiver.on_body(parts[0] if len(parts) == 1 else b"".join(parts), self._now)
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        if call is not None and call.receiver is not None:
+            call.receiver.on_body(data, self._now)
 
     def on_message_complete(self) -> None:
         """End the request and give the connection back; called by the parser."""
         if self._status < 200:
             self._headers = {}
             return
-        self._deliver()
+        if self._parts:
+            self._deliver()
         keep = self._parser.should_keep_alive()
         self._done()
         if keep and not self.closed:
