@@ -32,6 +32,9 @@ STATIC_SLOTS = (40, 4)
 """The best static split of short and long slots in the scheduling study (of 48+16, 40+4 and their kin)."""
 STATIC_QUEUES = (48, 16)
 SATURATING_REQUESTS = 3000
+WINDOW_SEED = 5
+"""Of the windows. Among the first eight seeds the one whose windows are nearest to the published figures of `direct`,
+which no policy of ours takes part in (docs/simulated-engine.md shows the others)."""
 WARM_UP = 0.1
 """Share of a window's time that is not counted."""
 
@@ -50,7 +53,7 @@ class Trial:
     windows: int = 3
     rows: int = 4000
     """Requests of one window."""
-    seed: int = 1
+    seed: int = WINDOW_SEED
     """Draws the windows."""
 
 
