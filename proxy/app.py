@@ -20,14 +20,16 @@ from proxy.account import Account, Observer
 from proxy.admin import Admin
 from proxy.admission import Admission
 from proxy.attempt import Engines
-from proxy.backends import Backends, State
+from proxy.backends import Backends, PrefixCaching, State
 from proxy.classification import Classification
+from proxy.feeding import Feeding
 from proxy.handler import Corridor, HandlerLimits, Rooms
 from proxy.listener import Listener, PureParserError, check_parser
 from proxy.metrics import Metrics
 from proxy.pace import Pace
 from proxy.policy.classify import CapAction, LanePolicy, OutputPolicy
 from proxy.policy.dispatch import Dispatcher
+from proxy.policy.installments import DEFAULT_GRANULARITY
 from proxy.relay import Patience
 from proxy.settings import LANES, Address, Lane, Settings
 from proxy.status import Status
@@ -60,7 +62,7 @@ class App:
         self._scheduling = settings.to_scheduling()
         paces = {backend.label: Pace() for backend in settings.backends}
         self.admission = Admission(Dispatcher(self._scheduling, settings.to_backend_limits()), paces)
-        self.backends = Backends(settings, self._backend_changed, self._models_changed)
+        self.backends = Backends(settings, self._backend_changed, self._models_changed, on_caching=self._caching_told)
         self.engines = Engines(_pools(settings), self.backends.report_failure, paces)
         self._contexts: dict[str | None, int | None] = {}
         self.classification = Classification(
@@ -140,7 +142,8 @@ class App:
         observers: list[Observer] = [self.classification, self.metrics, self.status]
         if self._recorder is not None:
             observers.append(self._recorder)
-        return Rooms(self.classification, self.admission, self.engines, Account(observers), self._reachable)
+        feeding = Feeding(self.engines, self.admission, self.backends, self.classification)
+        return Rooms(self.classification, self.admission, self.engines, feeding, Account(observers), self._reachable)
 
     def _make_listener(self, corridor: Corridor) -> Listener:
         return Listener(
@@ -166,6 +169,20 @@ class App:
 
     def _backend_changed(self, name: str, up: bool) -> None:
         self.admission.set_backend_up(name, up=up)
+
+    def _caching_told(self, name: str, caching: PrefixCaching) -> None:
+        """Let long prompts be fed in parts where the engine's prefix cache can hold them.
+
+        Several engines behind one address have a cache each, and the parts of a prompt would go to different ones.
+        """
+        trusted = self.settings.installments.mode == "on"
+        one = caching.engines is None or caching.engines <= 1
+        self.admission.set_prefix_cache(
+            name,
+            enabled=caching.enabled is not False and (one or trusted),
+            granularity=caching.block_tokens or DEFAULT_GRANULARITY,
+            trusted=trusted,
+        )
 
     def _models_changed(self) -> None:
         self._contexts.clear()

@@ -90,15 +90,6 @@ class Classification:
         )
         return next(fits, len(self.lanes) - 1)
 
-    def lane_of(self, tokens: int) -> int:
-        """Return the lane of a prompt whose exact length has become known; one over every lane stays in the last."""
-        fits = (
-            index
-            for index, lane in enumerate(self.lanes)
-            if lane.max_prompt_tokens is None or tokens <= lane.max_prompt_tokens
-        )
-        return next(fits, len(self.lanes) - 1)
-
     def observe(self, exchange: Exchange) -> None:
         """Learn from what the engine counted."""
         facts, usage, estimated = exchange.facts, exchange.usage, exchange.prompt_tokens_estimated

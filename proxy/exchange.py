@@ -4,7 +4,7 @@ Stamps are monotonic seconds (`time.monotonic`); a stamp is None until its momen
 `arrived_wall`, for the trace record.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from proxy.policy.outcome import Ending, Outcome, Phase, Reason
@@ -100,6 +100,8 @@ class Exchange:
     # feed
     parts: int = 0
     """Parts of its prompt that were sent before it."""
+    tokenize_s: float = 0.0
+    """Waited for the engine to say the token ids of its prompt."""
     told: ToldUsage | None = None
     """What the client is told about the prefix cache instead of what the engine says; None: what the engine says."""
 
@@ -183,7 +185,7 @@ class Exchange:
         if any(stamp is None for stamp in stamps):
             return None
         offered, granted, sent, answered, ended = (stamp or 0.0 for stamp in stamps)
-        return (offered - self.arrived) + (sent - granted) + max(0.0, ended - answered)
+        return (offered - self.arrived - self.tokenize_s) + (sent - granted) + max(0.0, ended - answered)
 
     @property
     def prompt_tokens(self) -> int | None:
@@ -201,6 +203,11 @@ class Exchange:
     def cached_tokens(self) -> int | None:
         """Prompt tokens that came from the engine's prefix cache."""
         return self.usage.cached_tokens if self.usage is not None else None
+
+    def say_what_was_told(self) -> None:
+        """Let its usage say what the client was told about the prefix cache."""
+        if self.told is not None and self.usage is not None and self.usage.cached_tokens is not None:
+            self.usage = replace(self.usage, cached_tokens=self.told.cached)
 
     def _since_arrival(self, stamp: float | None) -> float | None:
         return None if stamp is None else stamp - self.arrived

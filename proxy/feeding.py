@@ -94,8 +94,10 @@ class Feeding:
         if not ticket.splittable:
             return ticket, None
         split = None
-        if self._admission.dispatcher.would_feed(time.monotonic(), ticket):
+        began = time.monotonic()
+        if self._admission.dispatcher.would_feed(began, ticket):
             split = await self._split(exchange, ticket, document, outgoing)
+            exchange.tokenize_s = time.monotonic() - began
         if split is None:
             ticket = exchange.ticket = replace(ticket, splittable=False)
             return ticket, None

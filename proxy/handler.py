@@ -24,10 +24,12 @@ from proxy.attempt import ClientStalledError, Engines, NotSentError, Outgoing
 from proxy.classification import Classification
 from proxy.delivery import ClientSide
 from proxy.exchange import Exchange, Mode
+from proxy.feeding import Feeding, SplitPrompt
 from proxy.listener import CLOSE, KEEP, ClientConnection, head_bytes
 from proxy.modes import Modes
 from proxy.policy.outcome import Outcome, Phase, Reason
 from proxy.policy.shadow import Decision, Would
+from proxy.policy.ticket import Grant
 from proxy.relay import Patience
 from proxy.wire import headers
 
@@ -61,6 +63,7 @@ class Rooms:
     classification: Classification
     admission: Admission
     engines: Engines
+    feeding: Feeding
     account: Account
     reachable: Callable[[], Iterable[str]]
     """Names of the backends that are up, the one to try first in front."""
@@ -142,13 +145,16 @@ class Corridor:
         ticket, body = rooms.classification.enter(exchange, route, document)
         outgoing = _outgoing(request, exchange, body)
         client = _with_clamp(client, exchange)
+        ticket, split = await rooms.feeding.prepare(exchange, ticket, document, outgoing)
+        del document
         exchange.offered = time.monotonic()
         async with rooms.admission.turn(ticket, exchange.would) as turn:
             try:
-                return await self._run(exchange, outgoing, client, turn)
+                return await self._run(exchange, outgoing, client, turn, split)
             finally:
                 turn.ending = exchange.ending
                 turn.output_tokens, turn.cached_tokens = exchange.output_tokens, exchange.cached_tokens
+                exchange.say_what_was_told()
 
     @staticmethod
     def _document(exchange: Exchange) -> dict[str, Any] | None:
@@ -162,8 +168,13 @@ class Corridor:
             exchange.would = Would(Decision.INVALID, Reason.INVALID)
         return None
 
-    async def _run(self, exchange: Exchange, outgoing: Outgoing, client: ClientSide, turn: Turn) -> bool:
-        """Wait for a grant, use it; when no connection could be made, give it back and wait once more."""
+    async def _run(
+        self, exchange: Exchange, outgoing: Outgoing, client: ClientSide, turn: Turn, split: SplitPrompt | None
+    ) -> bool:
+        """Wait for a grant, use it: for parts of a long prompt first, then for the request itself.
+
+        When no connection could be made, the grant is given back and the ticket waits once more.
+        """
         limits = self._limits
         hurried = turn.ticket.streams and not turn.ticket.at_once
         patience = limits.patience[turn.ticket.lane] if hurried else limits.answer
@@ -173,12 +184,24 @@ class Corridor:
             except RefusedError as refused:
                 depth = self._rooms.admission.waiting[turn.ticket.lane]
                 raise answers.refused(refused.refuse, depth) from None
-            exchange.granted, exchange.backend = time.monotonic(), grant.backend
+            self._note_grant(exchange, grant)
+            if split is not None and not grant.final:
+                await self._rooms.feeding.feed(exchange, split, grant, turn, outgoing)
+                continue
             try:
                 return await self._rooms.engines.attempt(exchange, outgoing, client, patience, turn.first_token)
             except NotSentError:
                 exchange.retries += 1
                 turn.give_back()
+
+    @staticmethod
+    def _note_grant(exchange: Exchange, grant: Grant) -> None:
+        now = time.monotonic()
+        exchange.backend = grant.backend
+        if grant.part == 0:
+            exchange.granted, exchange.final_granted = now, None
+        elif grant.final:
+            exchange.final_granted = now
 
     async def _pass_through(self, request: web.BaseRequest, exchange: Exchange, client: ClientSide) -> bool:
         """Serve a request that needs no lane: the first backend that can be reached answers."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from proxy.policy.limits import BudgetMode
 from proxy.settings.sections import Backend, Lane
 from proxy.settings.tree import leaves
 from proxy.settings.units import format_duration, format_size
@@ -41,7 +42,13 @@ def problems(settings: "Settings") -> tuple[Problem, ...]:
 
 def warnings(settings: "Settings") -> tuple[Problem, ...]:
     """Return what works but is probably not meant."""
-    return (*_open_admin(settings), *_patience(settings), *_keep_alive(settings), *_text(settings))
+    return (
+        *_open_admin(settings),
+        *_patience(settings),
+        *_keep_alive(settings),
+        *_text(settings),
+        *_installments(settings),
+    )
 
 
 def _backends(settings: "Settings") -> Iterator[Problem]:
@@ -166,6 +173,12 @@ def _keep_alive(settings: "Settings") -> Iterator[Problem]:
     if kept >= 5:
         text = f"{format_duration(kept)} is not below 5s, when vLLM closes idle connections"
         yield Problem("timeouts.idle_connection", text)
+
+
+def _installments(settings: "Settings") -> Iterator[Problem]:
+    if settings.installments.mode == "on" and settings.scheduling.budget_mode is BudgetMode.SEPARATE:
+        text = "on, beside budget_mode separate: an engine that cuts long prefills itself is better without parts"
+        yield Problem("installments.mode", text, other="scheduling.budget_mode")
 
 
 def _text(settings: "Settings") -> Iterator[Problem]:

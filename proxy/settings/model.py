@@ -9,11 +9,20 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from proxy.policy.classify import CapAction, LanePolicy, OutputPolicy
-from proxy.policy.limits import HIGHEST_CONCURRENCY, LOWEST_CONCURRENCY, Adaptive, BackendLimits, LaneLimits
+from proxy.policy.limits import (
+    HIGHEST_CONCURRENCY,
+    LOWEST_CONCURRENCY,
+    Adaptive,
+    BackendLimits,
+    BudgetMode,
+    LaneLimits,
+)
+from proxy.policy.limits import Installments as InstallmentLimits
 from proxy.policy.limits import Scheduling as SchedulingLimits
 from proxy.settings.checks import problems
 from proxy.settings.sections import (
     Backend,
+    Installments,
     Lanes,
     Limits,
     Metrics,
@@ -66,6 +75,7 @@ class Settings(Section):
     )
     lanes: Lanes = Lanes()
     scheduling: Scheduling = Scheduling()
+    installments: Installments = Installments()
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     probes: Probes = Probes()
@@ -133,7 +143,15 @@ class Settings(Section):
             decode_weight=chosen.decode_weight,
             prefill_s_per_token=chosen.prefill_time_per_token,
             step_s=chosen.step_time,
+            installments=self._installments(),
         )
+
+    def _installments(self) -> InstallmentLimits | None:
+        chosen = self.installments
+        threshold = self.scheduling.budget_mode is BudgetMode.SEPARATE  # the engine cuts long prefills itself
+        if chosen.mode == "off" or (chosen.mode == "auto" and threshold):
+            return None
+        return InstallmentLimits(chosen.part_tokens, chosen.parts_at_most, chosen.pause)
 
     def _lane_limits(self, name: str) -> LaneLimits:
         lane = getattr(self.lanes, name)

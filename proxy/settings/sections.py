@@ -353,6 +353,48 @@ class Scheduling(Section):
         return {**PRESETS.get(preset if isinstance(preset, str) else "", {}), **value}
 
 
+def read_switch(value: Any) -> Any:
+    """Let the bare words `on` and `off` stay words: YAML reads them as true and false."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+class Installments(Section):
+    """Feeding long prompts in parts through the engine's prefix cache, so that short requests pass between them.
+
+    docs/installments.md explains when it pays and what it costs. `installments: off` alone is a short form of the mode.
+    """
+
+    mode: Annotated[Literal["auto", "on", "off"], BeforeValidator(read_switch)] = Field(
+        default="auto",
+        description="`auto`: on every engine whose prefix cache is seen to work, found out with the first long prompts "
+        "and watched from then on; not together with `budget_mode: separate`. `on`: also where that cannot be seen. "
+        "`off`: never.",
+    )
+    part_tokens: Count = Field(
+        default=1024,
+        ge=16,
+        description="Smallest part of a prompt, in tokens; rounded up to the engine's KV block. About 0.1 to 0.2 s of "
+        "engine time is right: 512 on an engine half as fast as an 8B model on one card.",
+    )
+    parts_at_most: Count = Field(
+        default=16,
+        ge=2,
+        description="Requests that one prompt may become: a longer prompt gets larger parts.",
+    )
+    pause: float = Field(
+        default=0.25,
+        ge=0,
+        le=4,
+        description="Pause after each part before that engine gets more of a long prompt, while others run there, as a "
+        "share of the time the part took. Protects the time per token of what runs.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mode_alone(cls, value: Any) -> Any:
+        return {"mode": value} if isinstance(value, (str, bool)) else value
+
+
 class Limits(Section):
     """What one request may be. Over a limit it is answered 4xx before it costs anything."""
 
