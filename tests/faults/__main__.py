@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.faults import raw, suite
 from tests.faults.case import CASES, KINDS, Case, Row, run
 from tests.faults.control import differences
-from tests.faults.station import POOL, ROOT, Station, start
+from tests.faults.station import POOL, ROOT, StartError, Station, start
 from tests.faults.table import write_table
 
 STATIONS = 4
@@ -94,14 +94,18 @@ async def _run_all(chosen: list[Case], options: argparse.Namespace) -> list[Row]
 async def _run_raw(cases: list[Case], target: str) -> list[Row]:
     todo = list(reversed(cases))
     rows: list[Row] = []
+    failed: list[StartError] = []
 
     async def work() -> None:
-        async with start(target=target) as station:
-            while todo:
-                rows.append(_said(await run(_at(todo.pop(), station))))
+        try:
+            async with start(target=target) as station:
+                while todo:
+                    rows.append(_said(await run(_at(todo.pop(), station))))
+        except StartError as error:
+            failed.append(error)
 
     await asyncio.gather(*(work() for _ in range(min(STATIONS, (len(cases) + 5) // 6))))
-    return rows
+    return rows + [_said(Row(one, {"no station": str(failed[0])}, ["no proxy could be started"], 0.0)) for one in todo]
 
 
 def _at(one: Case, station: Station) -> Case:

@@ -45,6 +45,11 @@ async def fill(station: Station) -> list[wire.Client]:
     return [running, waiting]
 
 
+def by_status(statuses: list[int]) -> dict[str, int]:
+    """How often each status came."""
+    return {str(status): statuses.count(status) for status in sorted(set(statuses))}
+
+
 async def leave(station: Station, clients: list[wire.Client]) -> dict[str, float]:
     for client in clients:
         client.reset()
@@ -148,7 +153,7 @@ async def _storm() -> dict[str, Any]:
         "ok_at_clients_and_engine": served == len(finished),
         "capacity_used": round(len(finished) * _SERVICE_S / _SLOTS / bursts, 2),
         "busy_s": round(bursts, 2),
-        "statuses": {str(status): statuses.count(status) for status in sorted(set(statuses))},
+        "statuses": by_status(statuses),
         "spread_of_waits": round(max(waits) / min(waits), 2) if waits else 0,
         "held_after": held,
     }
@@ -204,24 +209,27 @@ async def _burst() -> dict[str, Any]:
     config = ONE_AT_A_TIME | {"lanes": {"short": {"queue": {"requests": _PLACES}}}}
     async with start(config, upstream.silent) as station:
         clients: list[wire.Client] = []
+        answered: list[int] = []
 
-        async def one() -> int:
+        async def one() -> None:
             client = await station.open(STREAM)
             clients.append(client)
-            return (await client.read_answer(12.0)).answer.status
+            talk = await client.read_answer(60.0)
+            answered.append(talk.answer.status)
 
-        most = 0
+        most, until = 0, time.monotonic() + 40
         everyone = asyncio.gather(*(one() for _ in range(_BURST)))
-        while not everyone.done():
+        while len(answered) < _BURST - _PLACES - 1 and time.monotonic() < until:
             most = max(most, int((await station.held())["waiting"]))
             await asyncio.sleep(0.05)
-        statuses = await everyone
+        await asyncio.sleep(0.5)
+        most = max(most, int((await station.held())["waiting"]))
+        everyone.cancel()
         held = await leave(station, clients)
-    answered = [status for status in statuses if status]
     return {
         "most_waiting": most,
-        "statuses": {str(status): answered.count(status) for status in sorted(set(answered))},
-        "unanswered": statuses.count(0),
+        "statuses": by_status(answered),
+        "unanswered": _BURST - len(answered),
         "held_after": held,
     }
 

@@ -103,6 +103,17 @@ class Row:
 
 
 async def run(one: Case) -> Row:
+    """Run a case. One that measures time gets three tries: what else the machine does is not the proxy's fault."""
+    row = await _try(one)
+    for number in (2, 3):
+        if row.passed or not one.alone or "not run" in row.got:
+            break
+        row = await _try(one)
+        row.got["try"] = number
+    return row
+
+
+async def _try(one: Case) -> Row:
     """Observe, and compute the verdict from what was observed. A crash of the observation is an observation too."""
     began = time.monotonic()
     try:

@@ -369,4 +369,4 @@ async def _pure_parser() -> dict[str, Any]:
     async with Upstream() as engine, start() as station:
         command = lanewise("serve", "--backend", engine.url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
         env = {"PYTHONPATH": f"{INJECT}:{ROOT}", "AIOHTTP_NO_EXTENSIONS": "1"}
-        return await exit_of(spawn(command, station.folder, Options(env)))
+        return await exit_of(spawn(command, station.folder, Options(env)), 30.0)

@@ -84,7 +84,7 @@ async def _interrupt() -> dict[str, Any]:
         return seen(replay) | {"summary": {"warned": "incomplete" in json.dumps(told.get("warnings", told))}}
 
 
-async def _sent(replay: Replay, shots: int, within: float = 30.0) -> None:
+async def _sent(replay: Replay, shots: int, within: float = 60.0) -> None:
     """Wait until the journal holds some lines."""
     async with asyncio.timeout(within):
         while len(replay.shots) < shots and replay.process.popen.poll() is None:

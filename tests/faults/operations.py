@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.faults import upstream, wire
+from tests.faults.admission import by_status
 from tests.faults.bodies import RECORDED
 from tests.faults.case import NotRunError, case
 from tests.faults.lifecycle import FREE, ONE_AT_A_TIME, STREAM
@@ -36,10 +37,6 @@ async def load(station: Station, seconds: float, per_s: float, until: Callable[[
             await until()
         await asyncio.sleep(1 / per_s)
     return list(await asyncio.gather(*asked))
-
-
-def by_status(statuses: list[int]) -> dict[str, int]:
-    return {str(status): statuses.count(status) for status in sorted(set(statuses))}
 
 
 async def _streams(station: Station, count: int) -> list[wire.Client]:

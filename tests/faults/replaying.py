@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import datetime as dt
 import json
 import os
 import sys
@@ -75,11 +74,12 @@ class Asked:
 
 def azure(path: Path, rows: int) -> None:
     """Write a long trace in Azure's format, one request a second."""
-    began = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
     with path.open("w", encoding="ascii") as file:
         file.write("TIMESTAMP,ContextTokens,GeneratedTokens\n")
-        for number in range(rows):
-            file.write(f"{began + dt.timedelta(seconds=number):%Y-%m-%d %H:%M:%S}.000000,10,3\n")
+        for hour in range(rows // 3600 + 1):
+            start = f"2024-05-{1 + hour // 24:02} {hour % 24:02}"
+            seconds = range(min(3600, rows - 3600 * hour))
+            file.writelines(f"{start}:{second // 60:02}:{second % 60:02}.000000,10,3\n" for second in seconds)
 
 
 def mooncake(rows: int, gap_ms: int = 25, prompt: int = 10, output: int = 3) -> str:
