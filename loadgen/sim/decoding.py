@@ -2,7 +2,7 @@
 
 Their number and the sum of their contexts are two integers. What happens to a single one, a new KV block or its last
 token, is filed under the number of the step when it is due. An entry counts only while the job still says the same
-number; others are left over from a preemption, an abort or a step that was sat out.
+number; others are left over from a preemption or an abort.
 """
 
 from loadgen.sim.jobs import Job, Stage
@@ -25,7 +25,8 @@ class Decoding:
         job.start = number
         self.count += 1
         self.context += job.total
-        self._file_finish(job, number - 1 + job.request.output_tokens - job.generated)
+        job.finish_at = number - 1 + job.request.output_tokens - job.generated
+        self._finish.setdefault(job.finish_at, []).append(job)
         self.file_growth(job, number + job.blocks * self._block_size - job.total)
 
     def leave(self, job: Job, number: int) -> None:
@@ -37,12 +38,6 @@ class Decoding:
     def advance(self, tokens: int) -> None:
         """Count the tokens of one step, one per sequence that took part."""
         self.context += tokens
-
-    def sit_out(self, job: Job) -> None:
-        """Move everything that is due to `job` on by one step."""
-        job.start += 1
-        self._file_finish(job, job.finish_at + 1)
-        self.file_growth(job, job.grow_at + 1)
 
     def file_growth(self, job: Job, number: int) -> None:
         """Note that `job` needs one more block in step `number`, unless it ends before."""
@@ -59,7 +54,3 @@ class Decoding:
         """Return whose last token comes in step `number`."""
         due = self._finish.pop(number, None)
         return [job for job in due if job.finish_at == number] if due else []
-
-    def _file_finish(self, job: Job, number: int) -> None:
-        job.finish_at = number
-        self._finish.setdefault(number, []).append(job)

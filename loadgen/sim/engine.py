@@ -71,7 +71,6 @@ class Engine:
         self._prefills: dict[RequestId, Job] = {}
         self._decoding = Decoding(profile.block_size)
         self._chunked: list[Job] = []
-        self._skipped: list[Job] = []
         self._aborts: list[RequestId] = []
         self._gauges = Gauges()
         self._last = Step()
@@ -141,7 +140,7 @@ class Engine:
         self._number += 1
         step = Step()
         self._schedule(step)
-        step.decodes = self._decoding.count - len(self._skipped)
+        step.decodes = self._decoding.count
         step.duration_s = self._duration(step)
         self._gauges = Gauges(len(self._running), len(self._waiting), 1 - self.kv.free / self.kv.blocks)
         self._last = step
@@ -150,9 +149,8 @@ class Engine:
 
     def got_token(self) -> Iterator[RequestId]:
         """Yield every request that got a token in the latest step, first tokens included; valid until the next one."""
-        skipped = {id(job) for job in self._skipped}
         for job in self._running.values():
-            if job.stage is Stage.DECODE and id(job) not in skipped:
+            if job.stage is Stage.DECODE:
                 yield job.request.id
         yield from self._last.finished
 
@@ -185,7 +183,6 @@ class Engine:
     # --- one step: running first, then waiting
 
     def _schedule(self, step: Step) -> None:
-        self._skipped.clear()
         growing = self._decoding.growing(self._number)
         if growing or self._prefills:
             left = self._serve_running(growing, step)
@@ -195,8 +192,11 @@ class Engine:
             self._serve_waiting(left, step)
 
     def _serve_running(self, growing: list[Job], step: Step) -> int:
-        if not self._prefills_are_last() and self._wanted() > self.profile.max_num_batched_tokens:
-            return self._serve_one_by_one(step)
+        """Serve all that runs, in admission order; return the budget that is left.
+
+        Decodes can be counted off the budget first, wherever they stand: whoever was admitted behind unfinished prompts
+        got a token then, and what those take of a step never grows after it.
+        """
         jobs = growing + list(self._prefills.values())
         if len(jobs) > 1:
             jobs.sort(key=_by_admission)
@@ -209,30 +209,6 @@ class Engine:
 
     def _budget_left(self, step: Step) -> int:
         return self.profile.max_num_batched_tokens - self._decoding.count - step.prefill_tokens
-
-    def _prefills_are_last(self) -> bool:
-        last = reversed(self._running.values())
-        return all(next(last).stage is Stage.PREFILL for _ in self._prefills)
-
-    def _wanted(self) -> int:
-        return self._decoding.count + sum(self._cut(job.rest) for job in self._prefills.values())
-
-    def _serve_one_by_one(self, step: Step) -> int:
-        """Walk all running requests: the budget ends before the last of them, and decodes behind that sit it out."""
-        left = self.profile.max_num_batched_tokens
-        for job in list(self._running.values()):
-            if job.stage is Stage.PREFILL:
-                left -= self._compute(job, left, step)
-            elif job.stage is not Stage.DECODE:
-                continue
-            elif left == 0:
-                self._skipped.append(job)
-            else:
-                left -= 1
-                if job.grow_at == self._number:
-                    self._grow_by_one(job, step)
-        self._skipped = [job for job in self._skipped if job.stage is Stage.DECODE]
-        return max(0, left)
 
     def _cut(self, tokens: int) -> int:
         limit = self.profile.long_prefill_token_threshold
@@ -360,8 +336,7 @@ class Engine:
 
     def _duration(self, step: Step) -> float:
         profile = self.profile
-        context = self._decoding.context - sum(job.context(self._number) for job in self._skipped)
-        seconds = profile.step_s(step.decodes, step.prefill_tokens, context, step.attention)
+        seconds = profile.step_s(step.decodes, step.prefill_tokens, self._decoding.context, step.attention)
         if self._noise is not None and profile.noise_sigma > 0:
             sigma = profile.noise_sigma
             seconds *= self._noise.lognormvariate(-sigma * sigma / 2, sigma)
@@ -374,8 +349,6 @@ class Engine:
         counters.prefill_tokens += step.prefill_tokens
         counters.generation_tokens += step.decodes
         self._decoding.advance(step.decodes)
-        for job in self._skipped:
-            self._decoding.sit_out(job)
         for job in self._decoding.finishing(self._number):
             self._decoding.leave(job, self._number + 1)
             self._end(job, step)

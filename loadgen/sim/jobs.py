@@ -50,7 +50,7 @@ class Job:
         self.generated = 0
         """While decoding: tokens generated before step `start`."""
         self.start = 0
-        """Number of its first decode step, moved on by every step that it sat out."""
+        """Number of its first decode step."""
         self.finish_at = 0
         """Number of the step of its last token."""
         self.grow_at = 0

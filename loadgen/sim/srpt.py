@@ -26,7 +26,6 @@ class SrptEngine(Engine):
         self._limit = step_limit_s
 
     def _schedule(self, step: Step) -> None:
-        self._skipped.clear()
         for job in self._decoding.growing(self._number):
             if job.stage is Stage.DECODE:
                 self._grow_by_one(job, step)

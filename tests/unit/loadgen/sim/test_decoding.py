@@ -43,17 +43,6 @@ def test_contexts_grow_by_one_token_per_sequence_and_leave_with_it():
     assert (decoding.count, decoding.context) == (1, 31)
 
 
-def test_a_step_sat_out_moves_everything_on_by_one():
-    decoding = Decoding(block_size=16)
-    job = prefilled(10, 40, 1)
-    decoding.join(job, 5)
-    decoding.sit_out(job)
-    assert not decoding.growing(11)
-    assert decoding.growing(12) == [job]
-    assert not decoding.finishing(43)
-    assert decoding.finishing(44) == [job]
-
-
 def test_what_is_left_over_from_an_earlier_stay_does_not_count():
     decoding = Decoding(block_size=16)
     job = prefilled(10, 40, 1)

@@ -71,13 +71,13 @@ def test_noise_changes_durations_around_the_same_mean_and_repeats_by_seed():
 
     def durations(seed):
         engine = Engine(noisy, random.Random(seed))
-        engine.submit(0.0, EngineRequest("r", 10, 2000))
+        engine.submit(0.0, EngineRequest("r", 10, 400))
         return [step.duration_s for step in run(engine).steps]
 
-    quiet = [step.duration_s for step in run(engine_with((10, 2000))).steps]
+    quiet = [step.duration_s for step in run(engine_with((10, 400))).steps]
     assert durations(1) == durations(1)
     assert durations(1) != durations(2)
-    assert sum(durations(1)) == pytest.approx(sum(quiet), rel=0.05)
+    assert sum(durations(1)) == pytest.approx(sum(quiet), rel=0.1)
 
 
 def test_noise_without_a_source_of_randomness_is_refused():
@@ -324,6 +324,7 @@ class PlainEngine:
                 "made": 0,
                 "done": 0,
                 "blocks": 0,
+                "decodes": False,
                 "rank": (priority, self.clock),
             }
         )
@@ -345,6 +346,7 @@ class PlainEngine:
             self.running.remove(victim)
             self.free += victim["blocks"]
             victim["blocks"] = victim["done"] = 0
+            victim["decodes"] = False
             self.waiting.insert(0, victim)
             plan.pop(victim["name"], None)
             self.preempted += 1
@@ -381,19 +383,31 @@ class PlainEngine:
                 plan[seq["name"]] = size
         return self._finish(plan)
 
+    def _seconds(self, plan):
+        """Return the step formula, summed over every sequence."""
+        profile, seconds = self.profile, self.profile.a
+        for seq in self.running:
+            size, context = plan.get(seq["name"], 0), seq["done"]
+            if size and seq["decodes"]:
+                seconds += profile.b + profile.d * context
+            else:
+                seconds += profile.c * size + profile.e * size * (context + size / 2)
+        return seconds
+
     def _finish(self, plan):
-        tokens, finished = [], []
+        tokens, finished, seconds = [], [], self._seconds(plan)
         for seq in list(self.running):
             seq["done"] += plan.get(seq["name"], 0)
             if plan.get(seq["name"]) and seq["done"] == seq["prompt"] + seq["made"]:
                 seq["made"] += 1
                 seq["left"] -= 1
+                seq["decodes"] = True
                 tokens.append(seq["name"])
                 if not seq["left"]:
                     finished.append(seq["name"])
                     self.running.remove(seq)
                     self.free += seq["blocks"]
-        return sorted(tokens), sorted(finished), sum(plan.values())
+        return sorted(tokens), sorted(finished), sum(plan.values()), seconds
 
 
 _REQUEST = st.tuples(st.integers(1, 90), st.integers(1, 30), st.integers(0, 12), st.integers(0, 2))
@@ -408,7 +422,7 @@ _FLAGS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(_REQUEST, min_size=1, max_size=14),
     _FLAGS,
@@ -433,7 +447,8 @@ def test_the_engine_does_step_by_step_what_a_plain_walk_over_every_sequence_does
             break
         if step is not None:
             got = (sorted(engine.got_token()), sorted(step.finished), step.decodes + step.prefill_tokens)
-            assert got == expected
+            assert got == expected[:3]
+            assert step.duration_s == pytest.approx(expected[3])
             assert engine.kv.free == plain.free
             assert 0 < step.decodes + step.prefill_tokens <= profile.max_num_batched_tokens
     assert engine.counters.preemptions == plain.preempted
