@@ -122,9 +122,7 @@ class Asker:
         try:
             document = await _json(session, f"{self._url}/v1/models", quiet=False)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise StopError(
-                f"{self._url} does not answer: {str(error) or type(error).__name__}; is it running?"
-            ) from None
+            raise StopError(f"{self._url} does not answer: {_why(error)}; is it running?") from None
         data = document.get("data") if isinstance(document, dict) else None
         return [str(entry["id"]) for entry in data or () if isinstance(entry, dict) and "id" in entry]
 
@@ -147,6 +145,14 @@ class Asker:
             return None
         count = document.get("count") if isinstance(document, dict) else None
         return count if isinstance(count, int) else None
+
+
+def _why(error: Exception) -> str:
+    """Say in few words why a connection failed."""
+    code = error.os_error.errno if isinstance(error, aiohttp.ClientConnectorError) else None
+    if code is not None and code > 0:
+        return os.strerror(code).lower()
+    return str(error) or type(error).__name__
 
 
 async def _json(session: aiohttp.ClientSession, url: str, *, quiet: bool = True) -> Any:

@@ -88,10 +88,19 @@ def _traces(options: SourceOptions) -> tuple[list[Trace], Skipped]:
 
 
 def _merged(traces: list[Trace]) -> Iterator[Row]:
-    """Files with a wall clock keep their distance; if one has none, every file starts at 0."""
+    """Files with a wall clock keep their distance; if one has none, every file starts at 0.
+
+    Raises:
+        UsageError: there is no row in any of them, or one cannot be read.
+    """
     together = all(trace.format.wall_clock for trace in traces)
+    count = 0
     for trace in traces:
-        yield from trace.rows() if together or len(traces) == 1 else _from_zero(list(trace.rows()))
+        for row in trace.rows() if together or len(traces) == 1 else _from_zero(list(trace.rows())):
+            count += 1
+            yield row
+    if not count:
+        raise UsageError(f"{', '.join(str(trace.path) for trace in traces)}: no request in it")
 
 
 def _from_zero(rows: list[Row]) -> Iterator[Row]:

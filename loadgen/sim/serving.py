@@ -1,6 +1,7 @@
 """Runs the simulated engine's server as a process: event loop, socket, signals."""
 
 import asyncio
+import os
 import random
 import signal
 from collections.abc import Callable
@@ -73,7 +74,7 @@ async def bind(runner: web.AppRunner, host: str, port: int) -> str:
     try:
         await site.start()
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise StopError(f"Cannot listen on {host}:{port}: {reason}. Free the port, or give another --listen.") from None
     bound = runner.addresses[0]
     name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]

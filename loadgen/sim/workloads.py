@@ -154,7 +154,7 @@ _BUILDERS: dict[str, Callable[[Path, int], Workload]] = {
 def _read(path: Path) -> list[Row]:
     if not path.is_file():
         raise UsageError(f"{path}: no such trace file; --traces names a folder with azure/ and mooncake/ in it")
-    return list(open_trace(path).rows())
+    return list(open_trace(path, can_skip=False).rows())
 
 
 def _timed(rows: Sequence[Row]) -> list[_Timed]:

@@ -62,6 +62,8 @@ class Trace:
     """Where bad lines are counted; None: the first one stops the reading."""
     assume_output_tokens: int
     source: int
+    can_skip: bool = True
+    """Whether whoever reads offers `--bad-lines skip`; said with a bad line."""
     assumed_outputs: int = 0
     """lanewise records whose output length had to be assumed, in the last reading."""
 
@@ -88,7 +90,8 @@ class Trace:
 
     def _bad(self, message: str) -> None:
         if self.skipped is None:
-            raise UsageError(f"{message}. Mend the line, or pass over such lines with --bad-lines skip")
+            skip = ", or pass over such lines with --bad-lines skip" if self.can_skip else ""
+            raise UsageError(f"{message}. Mend the line{skip}")
         self.skipped.add(message)
 
 
@@ -99,6 +102,7 @@ def open_trace(
     skipped: Skipped | None = None,
     assume_output_tokens: int = 256,
     source: int = 0,
+    can_skip: bool = True,
 ) -> Trace:
     """Find out what kind of file it is.
 
@@ -108,6 +112,7 @@ def open_trace(
         skipped: counts bad lines; None: the first bad line is an error.
         assume_output_tokens: output length where a lanewise record has none.
         source: position of this file among those read together.
+        can_skip: whether whoever reads offers `--bad-lines skip`.
 
     Raises:
         UsageError: no such file or format, or the first line is of no known format.
@@ -115,7 +120,7 @@ def open_trace(
     if format_name is not None and format_name not in FORMATS:
         raise UsageError(f"--format {format_name}: not known; one of {', '.join(FORMATS)}")
     name = format_name or detect(path, _first_line(path))
-    return Trace(path, FORMATS[name], skipped, assume_output_tokens, source)
+    return Trace(path, FORMATS[name], skipped, assume_output_tokens, source, can_skip)
 
 
 def detect(path: Path, line: str) -> str:
@@ -131,8 +136,9 @@ def detect(path: Path, line: str) -> str:
         return "mooncake"
     if str(document.get("schema", "")).startswith("lanewise.trace/"):
         return "lanewise"
+    what = "the first line is" if line else "the file is empty, or its first line is, and that is"
     raise UsageError(
-        f"{path}:1: the first line is of no known trace format: azure starts with {azure.HEADER}, mooncake with a JSON "
+        f"{path}:1: {what} of no known trace format: azure starts with {azure.HEADER}, mooncake with a JSON "
         f"object of {', '.join(sorted(mooncake.KEYS))}, lanewise with a trace record; --format names it"
     )
 

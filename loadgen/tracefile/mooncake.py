@@ -36,7 +36,9 @@ def _time_ns(document: dict[str, Any]) -> int:
 
 
 def _count(document: dict[str, Any], key: str) -> int:
-    value = document.get(key)
+    if key not in document:
+        raise LineError(f"{key} is missing; it must be a whole number")
+    value = document[key]
     if isinstance(value, bool) or not isinstance(value, int):
         raise LineError(f"{key} is {value!r}; it must be a whole number")
     return value

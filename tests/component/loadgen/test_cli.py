@@ -87,7 +87,7 @@ def test_a_wrong_call_exits_with_2_and_one_sentence(here, trace, tmp_path, argum
 def test_a_dead_target_exits_with_1(here, trace, tmp_path, unused_tcp_port):
     code, _, err = here("replay", trace, "--target", f"http://127.0.0.1:{unused_tcp_port}", "--out", tmp_path / "a")
     assert code == 1
-    assert "does not answer" in err
+    assert "does not answer: connection refused; is it running?" in err
 
 
 DRY = ("--target", "http://127.0.0.1:1", "--out", "never", "--dry-run", "--json")

@@ -61,6 +61,11 @@ def test_a_coarse_clock_is_seen_until_it_is_spread(mooncake):
     assert (spread["coarse_clock_s"], spread["dequantised_tick_s"]) == (None, 3.0)
 
 
+def test_files_without_a_request_are_named(azure):
+    with pytest.raises(UsageError, match=r"a\.csv, .*b\.csv: no request in it"):
+        plan_of(azure("a.csv"), azure("b.csv"))
+
+
 def test_skipped_lines_are_counted_in_the_manifest(azure):
     trace = azure("a.csv", 1, 2)
     with trace.open("a") as file:

@@ -42,6 +42,11 @@ def test_a_file_of_no_known_format_is_refused_with_its_first_line(trace, text):
         open_trace(trace(text))
 
 
+def test_an_empty_file_is_called_empty(trace):
+    with pytest.raises(UsageError, match=r"t\.trace:1: the file is empty"):
+        open_trace(trace(""))
+
+
 def test_a_wrong_format_name_lists_the_right_ones(trace):
     with pytest.raises(UsageError, match="azure, mooncake, lanewise"):
         open_trace(trace(AZURE), "csv")
@@ -56,6 +61,11 @@ def test_a_bad_line_stops_the_reading_and_is_named(trace):
     path = trace(AZURE + "oops\n")
     with pytest.raises(UsageError, match=r"t\.trace:4: .*--bad-lines skip"):
         list(open_trace(path).rows())
+
+
+def test_a_way_out_is_only_named_where_it_is_offered(trace):
+    with pytest.raises(UsageError, match=r"t\.trace:4: .*\. Mend the line$"):
+        list(open_trace(trace(AZURE + "oops\n"), can_skip=False).rows())
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,12 @@ def test_a_row_that_breaks_the_format_says_how(change, reason):
         parse(json.dumps(GOOD | change), 3)
 
 
+@pytest.mark.parametrize("key", ["timestamp", "input_length", "output_length", "hash_ids"])
+def test_a_missing_key_is_named(key):
+    with pytest.raises(LineError, match=key):
+        parse(json.dumps({name: value for name, value in GOOD.items() if name != key}), 3)
+
+
 @pytest.mark.parametrize("line", ["", "{", "[1]", "null"])
 def test_what_is_no_object_is_refused(line):
     with pytest.raises(LineError):
