@@ -1,9 +1,11 @@
 """One request, seen from three sides: the load generator's journal, the proxy's record, the engine's ledger.
 
 Joined by request id. Every planned row must be in the journal once and, when it was sent, in the record once, with
-outcomes that mean the same; and the bytes of a complete answer must be equal on all three sides.
+outcomes that mean the same; and the bytes of a complete answer must be equal on all three sides. The parts of a prompt
+that was fed in installments are requests of the proxy's own: the ledger has as many as the record says.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +25,8 @@ MEANS_THE_SAME: Mapping[str, frozenset[str]] = {
     "cancelled": frozenset({"client_gone"}),
 }
 """Outcome in the journal → outcomes that the record may have for it."""
+PART = re.compile(r"inst-(?P<request>.+)-\d+")
+"""Request id of a part."""
 SHOWN = 5
 
 
@@ -40,6 +44,8 @@ class Joined:
     compared: int = 0
     """Complete answers whose bytes were compared on all three sides."""
     compared_bytes: int = 0
+    parts: int = 0
+    """Parts of prompts that the engine answered."""
     faults: dict[str, list[str]] = field(default_factory=dict)
     """What is wrong → the requests concerned."""
 
@@ -56,6 +62,7 @@ class Joined:
             "pairs": self.pairs,
             "answers_compared": self.compared,
             "bytes_compared": self.compared_bytes,
+            "parts": self.parts,
             "faults": {what: {"requests": len(which), "first": which[:SHOWN]} for what, which in self.faults.items()},
         }
 
@@ -94,13 +101,15 @@ def join(
     """
     journal = _by(f"{salt}-{{index}}", shots)
     record = _by("{request_id}", records)
-    engine = _by("{request_id}", ledger)
+    whole, parts = _apart(ledger)
+    engine = _by("{request_id}", whole)
     first = {name: found[0] for name, found in journal.items()}
     joined = Joined(
         planned,
         dict(Counter(shot["outcome"] for shot in first.values())),
         dict(Counter(found[0]["outcome"] for found in record.values())),
         {},
+        parts=parts.total(),
     )
     pairs: Counter[str] = Counter()
     for index in range(planned):
@@ -110,10 +119,25 @@ def join(
             seen = _one(joined, "request not in the record exactly once", name, record)
             if seen is not None:
                 pairs[f"{shot['outcome']}/{seen['outcome']}"] += 1
+                if shot["outcome"] == "ok" and seen.get("parts", 0) != parts[name]:
+                    joined.fault("the record counts other parts than the engine answered", name)
                 _compare(joined, name, shot, seen, engine)
     joined.pairs = dict(sorted(pairs.items()))
-    _strangers(joined, {f"{salt}-{index}" for index in range(planned)}, journal, record, engine)
+    ours = {f"{salt}-{index}" for index in range(planned)}
+    _strangers(joined, ours, journal, record, {**engine, **parts})
     return joined
+
+
+def _apart(ledger: Iterable[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], Counter[str]]:
+    """Return the lines of whole requests, and how many parts each request had."""
+    whole, parts = list[Mapping[str, Any]](), Counter[str]()
+    for line in ledger:
+        found = PART.fullmatch(line["request_id"])
+        if found is None:
+            whole.append(line)
+        else:
+            parts[found["request"]] += 1
+    return whole, parts
 
 
 def _by(pattern: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:

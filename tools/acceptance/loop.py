@@ -35,6 +35,8 @@ class Setting:
     """Of the engine, and of every time in the proxy's configuration."""
     changes: tuple[tuple[str, Any], ...] = ()
     """Configuration keys (dotted) that differ from what the demo writes."""
+    engine_flags: tuple[str, ...] = ()
+    """More of `lanewise-load sim serve`."""
     proxy: bool = True
     """False: the replay goes to the engine directly."""
 
@@ -97,7 +99,7 @@ def running(folder: Path, setting: Setting) -> Iterator[Loop]:
 
 def _engine(folder: Path, setting: Setting) -> Child:
     arguments = ["sim", "serve", "--profile", setting.profile, "--listen", "127.0.0.1:0", "--json"]
-    arguments += ["--speed", f"{setting.speed:g}", "--ledger", str(folder / "ledger.jsonl")]
+    arguments += ["--speed", f"{setting.speed:g}", "--ledger", str(folder / "ledger.jsonl"), *setting.engine_flags]
     return Child("the simulated engine", "loadgen", arguments, folder / "engine.log")
 
 
