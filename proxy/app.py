@@ -1,37 +1,43 @@
 """The composition root: settings become objects, objects get connected, started, drained and closed."""
 
 import asyncio
-import gc
 import itertools
 import logging
 import os
-import resource
 import signal
 import socket
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib.metadata import version
 
 import uvloop
 
-from proxy import recorder
+from proxy import process, recorder, tasks
 from proxy.account import Account, Observer
 from proxy.admin import Admin
 from proxy.admission import Admission
 from proxy.attempt import Engines
 from proxy.backends import Backends, PrefixCaching, State
 from proxy.classification import Classification
+from proxy.control import Control
 from proxy.feeding import Feeding
 from proxy.handler import Corridor, HandlerLimits, Rooms
-from proxy.listener import Listener, PureParserError, check_parser
+from proxy.history import HistoryFile, state_directory
+from proxy.inforce import InForce
+from proxy.listener import Listener, ListenerLimits, PureParserError, check_parser
 from proxy.metrics import Metrics
+from proxy.modes import Modes
 from proxy.pace import Pace
+from proxy.paper import Paper
 from proxy.policy.classify import CapAction, LanePolicy, OutputPolicy
 from proxy.policy.dispatch import Dispatcher
 from proxy.policy.installments import DEFAULT_GRANULARITY
+from proxy.policy.limits import Mode
+from proxy.policy.shadow import Shadow, on_paper
 from proxy.relay import Patience
-from proxy.settings import LANES, Address, Lane, Settings
+from proxy.reload import Reloader
+from proxy.settings import LANES, Address, Lane, Loaded, Settings
+from proxy.settings.tree import leaves
 from proxy.status import Status
 from proxy.upstream.pool import Origin, Pool
 
@@ -55,24 +61,41 @@ class App:
         admin_listen: the same of the admin listener.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, loaded: Loaded | None = None, read: Callable[[], Loaded] | None = None
+    ) -> None:
         self.settings = settings
+        self._loaded = loaded or Loaded(settings, dict.fromkeys(leaves(Settings), ""), None)
+        self.in_force = InForce(settings)
         self.listen = settings.listen
         self.admin_listen = settings.admin
         self._scheduling = settings.to_scheduling()
-        paces = {backend.label: Pace() for backend in settings.backends}
-        self.admission = Admission(Dispatcher(self._scheduling, settings.to_backend_limits()), paces)
+        self._paces = {backend.label: Pace() for backend in settings.backends}
+        self.admission = Admission(Dispatcher(self._scheduling, settings.to_backend_limits()), self._paces)
         self.backends = Backends(settings, self._backend_changed, self._models_changed, on_caching=self._caching_told)
-        self.engines = Engines(_pools(settings), self.backends.report_failure, paces)
+        self._pools: dict[str, Pool] = {}
+        self._change_pools()
+        self.engines = Engines(self._pools, self.backends.report_failure, self._paces)
         self._contexts: dict[str | None, int | None] = {}
         self.classification = Classification(
             _lane_policies(settings), self._context_tokens, want_blocks=settings.recorder.enabled
         )
         self._recorder = recorder.start(settings)
         self.metrics = Metrics(
-            settings, snapshot=self.admission.snapshot, backends=self.backends, recorder=self._recorder
+            settings,
+            snapshot=self.admission.snapshot,
+            backends=self.backends,
+            recorder=self._recorder,
+            in_force=self.in_force,
         )
-        self.status = Status(settings, snapshot=self.admission.snapshot, backends=self.backends)
+        self.status = Status(
+            self.in_force,
+            snapshot=self.admission.snapshot,
+            backends=self.backends,
+            would=lambda: self.metrics.would,
+        )
+        self.reloader = Reloader(self, self.in_force, read)
+        self._control = Control(self.reloader.obey)
         self._admin = Admin(settings.admin, self.metrics, self.status)
         self._turn = itertools.count()
         self.corridor: Corridor | None = None
@@ -95,13 +118,49 @@ class App:
         except OSError as error:
             sock.close()
             raise StartError(_in_use("the admin listener", self.settings.admin, error)) from None
+        self._limit()
         await self.backends.start()
         self.metrics.lag.start()
         self.corridor = Corridor(self._rooms(), _handler_limits(self.settings))
         self._listener = self._make_listener(self.corridor)
         self._server = await asyncio.get_running_loop().create_server(self._listener, sock=sock, backlog=BACKLOG)
         self.listen = Address(self.settings.listen.host, sock.getsockname()[1])
+        await self.reloader.begin(self._loaded, self._history_file())
+        await self._control.start(self.admin_listen.port)
         self._say_where()
+
+    @property
+    def busy(self) -> str | None:
+        """Why the configuration cannot change now, or None."""
+        if self.corridor is None:
+            return "the proxy has not started yet"
+        return "the proxy shuts down" if self.corridor.draining else None
+
+    async def change_to(self, settings: Settings) -> tuple[str, ...]:
+        """Follow another configuration, under whatever waits and runs: requests that have begun lose nothing.
+
+        New backends are probed first; from then on everything changes in one step of the event loop.
+
+        Returns:
+            What is to be said about it, one sentence each.
+        """
+        met = await self.backends.meet(settings)
+        old, self.settings = self.settings, settings
+        self._scheduling = settings.to_scheduling()
+        self._change_pools()
+        self.backends.change(settings, met)
+        self._contexts.clear()
+        self.classification.lanes = tuple(_lane_policies(settings))
+        self._limit([one.name for one in met if not one.up])
+        self.backends.introduce(met)
+        if settings.installments != old.installments:
+            self.backends.tell_caching()
+        self.metrics.configure(settings)
+        if self.corridor is not None:
+            self.corridor.configure(_handler_limits(settings))
+        if self._listener is not None:
+            self._listener.configure(_listener_limits(settings))
+        return tuple(f"backend {one.name} does not answer yet: {one.error}" for one in met if not one.up)
 
     async def drain(self, hurry: asyncio.Event) -> None:
         """Refuse what comes from now on; let what runs or waits finish, within the time to drain or until `hurry`.
@@ -125,6 +184,7 @@ class App:
 
     async def close(self) -> None:
         """Close everything; whatever still runs is cut off."""
+        await self._control.close()
         if self._server is not None:
             self._server.close()
         if self._listener is not None:
@@ -146,13 +206,47 @@ class App:
         return Rooms(self.classification, self.admission, self.engines, feeding, Account(observers), self._reachable)
 
     def _make_listener(self, corridor: Corridor) -> Listener:
-        return Listener(
-            corridor,
-            corridor.refuse,
-            keepalive_s=self.settings.timeouts.header,
-            line_bytes=self.settings.limits.request_line,
-            field_bytes=self.settings.limits.header,
-        )
+        return Listener(corridor, corridor.refuse, _listener_limits(self.settings))
+
+    def _limit(self, down: Collection[str] = ()) -> None:
+        """Let the Dispatcher, and whoever decides on paper, follow the settings and what is known of the backends.
+
+        Args:
+            down: backends that are new to them and do not answer.
+        """
+        limits = self.backends.limits()
+        enforces = self.settings.mode is Mode.ENFORCE
+        # A limit that holds nobody back has no effect to adapt to.
+        self.admission.reconfigure(self._scheduling, limits if enforces else on_paper(limits), down)
+        if self.settings.mode is not Mode.OBSERVE:
+            self.admission.paper = None
+        elif self.admission.paper is None:
+            shadow = Shadow(self._scheduling, limits, self.admission.dispatcher)
+            for backend in self.admission.snapshot().backends:
+                shadow.set_backend_up(time.monotonic(), backend.name, backend.up)
+            self.admission.paper = Paper(shadow)
+
+    def _change_pools(self) -> None:
+        """Keep a pool for each backend. That of a backend that is gone only ends what it has begun."""
+        timeouts = self.settings.timeouts
+        wanted = {backend.label: Origin.of_url(backend.url) for backend in self.settings.backends}
+        for name, pool in list(self._pools.items()):
+            if pool.closed and name not in wanted:
+                del self._pools[name]
+            elif wanted.get(name) != pool.address:
+                pool.close()
+        for name, origin in wanted.items():
+            if name not in self._pools or self._pools[name].closed:
+                self._pools[name] = Pool(origin)
+            self._pools[name].configure(connect_timeout_s=timeouts.connect, idle_s=timeouts.idle_connection)
+        for name in wanted:
+            self._paces.setdefault(name, Pace())
+        for name in self._paces.keys() - wanted.keys():
+            del self._paces[name]
+
+    def _history_file(self) -> HistoryFile | None:
+        directory = state_directory(self.settings, os.environ)
+        return None if directory is None else HistoryFile(directory, self.admin_listen.port)
 
     def _reachable(self) -> Iterator[str]:
         """Yield the backends that are up, each time beginning with another."""
@@ -186,8 +280,7 @@ class App:
 
     def _models_changed(self) -> None:
         self._contexts.clear()
-        limits = self.backends.limits()
-        self.admission.apply(self.admission.dispatcher.reconfigure(time.monotonic(), self._scheduling, limits))
+        self._limit()
 
     def _say_where(self) -> None:
         settings = self.settings
@@ -202,15 +295,20 @@ class App:
             _log.warning("no backend answers yet: requests get 503, and /readyz is 503, until one does")
 
 
-def build(settings: Settings) -> App:
+def build(settings: Settings, loaded: Loaded | None = None, read: Callable[[], Loaded] | None = None) -> App:
     """Make the proxy of a configuration. Call it in a running event loop.
+
+    Args:
+        settings: the configuration.
+        loaded: the same with the sources of its values.
+        read: reads it again; without it nothing can be reloaded.
 
     Raises:
         StartError: aiohttp without its C parser, or a trace directory that cannot be written.
     """
     try:
         check_parser()
-        return App(settings)
+        return App(settings, loaded, read)
     except (PureParserError, recorder.RecorderError) as error:
         raise StartError(str(error)) from None
 
@@ -238,8 +336,12 @@ async def serve(
         await app.close()
 
 
-def run(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT; a second signal ends the drain.
+def run(loaded: Loaded, read: Callable[[], Loaded]) -> int:
+    """Serve until SIGTERM or SIGINT; a second signal ends the drain. SIGHUP reloads.
+
+    Args:
+        loaded: the configuration.
+        read: reads it again.
 
     Returns:
         The exit code, 0.
@@ -247,32 +349,28 @@ def run(settings: Settings) -> int:
     Raises:
         StartError: the proxy could not start.
     """
-    _set_up_log()
-    _raise_file_limit()
-    return uvloop.run(_run(settings))
+    process.set_up_log()
+    process.raise_file_limit()
+    return uvloop.run(_run(loaded, read))
 
 
-async def _run(settings: Settings) -> int:
+async def _run(loaded: Loaded, read: Callable[[], Loaded]) -> int:
     loop = asyncio.get_running_loop()
     stop, hurry = asyncio.Event(), asyncio.Event()
 
     def on_signal() -> None:
         (hurry if stop.is_set() else stop).set()
 
+    app = build(loaded.settings, loaded, read)
+
+    async def reload() -> None:
+        await app.reloader.reload()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    await serve(build(settings), stop, hurry, _calm_the_collector)
+    loop.add_signal_handler(signal.SIGHUP, lambda: tasks.spawn(reload(), "reload"))
+    await serve(app, stop, hurry, process.calm_the_collector)
     return 0
-
-
-def _pools(settings: Settings) -> dict[str, Pool]:
-    timeouts = settings.timeouts
-    return {
-        backend.label: Pool(
-            Origin.of_url(backend.url), connect_timeout_s=timeouts.connect, idle_s=timeouts.idle_connection
-        )
-        for backend in settings.backends
-    }
 
 
 def _lanes(settings: Settings) -> list[tuple[str, Lane]]:
@@ -296,6 +394,14 @@ def _lane_policies(settings: Settings) -> list[LanePolicy]:
     ]
 
 
+def _listener_limits(settings: Settings) -> ListenerLimits:
+    return ListenerLimits(
+        keepalive_s=settings.timeouts.header,
+        line_bytes=settings.limits.request_line,
+        field_bytes=settings.limits.header,
+    )
+
+
 def _handler_limits(settings: Settings) -> HandlerLimits:
     timeouts = settings.timeouts
     return HandlerLimits(
@@ -305,6 +411,8 @@ def _handler_limits(settings: Settings) -> HandlerLimits:
         answer=Patience(timeouts.answer, timeouts.idle_stream),
         read_s=timeouts.idle_stream,
         id_header=settings.request_id_header.lower(),
+        modes=Modes(settings.mode, settings.trusted_networks),
+        config=settings.hash,
     )
 
 
@@ -329,38 +437,3 @@ async def _first_of(one: asyncio.Event, other: asyncio.Event | None, seconds: fl
     finally:
         for wait in waits:
             wait.cancel()
-
-
-def _calm_the_collector() -> None:
-    """Keep the garbage collector from holding every stream up: what lives for ever is not looked at again.
-
-    A request makes a few hundred objects and almost no cycles, so the youngest generation may grow larger.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
-
-
-def _raise_file_limit() -> None:
-    """Each stream takes two file descriptors."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-class _OneLine(logging.Formatter):
-    """One event, one line: control characters in a message are escaped."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
-        text = super().formatMessage(record)
-        return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
-def _set_up_log() -> None:
-    root = logging.getLogger()
-    if root.handlers:
-        return
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)

@@ -168,9 +168,10 @@ class Engines:
             UnansweredError: the answer did not come, not whole, or not in time.
             EndedError: the time to drain is over.
         """
-        pool, call = self.pools[name], Call()
+        call = Call()
         self._calls.add(call)
         try:
+            pool = self._pool(name)
             sent = outgoing.parts(pool.authority, request_id)
             result = await call.run(pool.take() or await pool.connect(), sent, patience_s)
             if isinstance(result, Broken) and result.untouched:
@@ -188,8 +189,14 @@ class Engines:
             raise UnansweredError(result)
         return result
 
+    def _pool(self, name: str) -> Pool:
+        try:
+            return self.pools[name]
+        except KeyError:  # a reload took it away since it was chosen
+            raise ConnectError(f"backend {name} is gone from the configuration") from None
+
     async def _send(self, relay: Relay, exchange: Exchange, outgoing: Outgoing, name: str) -> Broken | Stopped | None:
-        pool = self.pools[name]
+        pool = self._pool(name)
         connection = pool.take() or await pool.connect()
         broken = await relay.run(connection, self._parts(outgoing, pool, exchange))
         if isinstance(broken, Broken) and broken.untouched:

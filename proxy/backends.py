@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -19,6 +19,7 @@ import aiohttp
 from proxy import tasks
 from proxy.policy.limits import BackendLimits
 from proxy.settings import Settings
+from proxy.settings.sections import Probes
 from proxy.wire import vllm
 
 _log = logging.getLogger("lanewise")
@@ -54,6 +55,10 @@ class Health:
 
     def __repr__(self) -> str:
         return f"<Health {self.state.value}, {self._against} against>"
+
+    def configure(self, *, down_after: int, up_after: int) -> None:
+        """Take how many must agree; the state stays."""
+        self._needed = {State.UP: down_after, State.DOWN: up_after}
 
     def note(self, *, good: bool) -> bool:
         """Take note of one sign of life or of its absence.
@@ -117,7 +122,7 @@ class PrefixCaching:
     """When the process began, Unix seconds: another one has an empty cache."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Watched:
     """Mutable state of one backend; only `Backends` touches it."""
 
@@ -128,7 +133,31 @@ class _Watched:
     models_at: float | None = None
     caching: PrefixCaching | None = None
     """Told last."""
+    introduced: bool = True
+    """Others know of it: what happens to it is told."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A backend of a configuration to come, probed once."""
+
+    watched: _Watched
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.watched.view.name
+
+    @property
+    def up(self) -> bool:
+        """Whether it answered."""
+        return self.watched.health.state is State.UP
+
+    @property
+    def error(self) -> str | None:
+        """What was wrong with its probe."""
+        return self.watched.view.error
 
 
 class ProbeError(Exception):
@@ -178,8 +207,64 @@ class Backends:
         for name in self._watched:
             self._on_change(name, False)
         await asyncio.gather(*(self.probe(name) for name in self._watched))
+        for watched in self._watched.values():
+            self._watch(watched)
+
+    async def meet(self, settings: Settings) -> tuple[Newcomer, ...]:
+        """Probe the backends of a configuration to come that are new, or elsewhere than before; nobody is told yet."""
+        urls = {name: watched.view.url for name, watched in self._watched.items()}
+        met = [
+            self._stranger(backend.label, backend.url, settings.probes)
+            for backend in settings.backends
+            if urls.get(backend.label) != backend.url
+        ]
+        await asyncio.gather(*(self._probe(watched) for watched in met))
+        return tuple(Newcomer(watched) for watched in met)
+
+    def change(self, settings: Settings, met: Sequence[Newcomer]) -> None:
+        """Watch the backends of another configuration.
+
+        Args:
+            settings: the configuration.
+            met: what `meet` found for it. They stay strangers to everybody else until `introduce`.
+        """
+        anew = settings.probes != self._probes
+        new = {one.name: one.watched for one in met}
+        wanted = {
+            backend.label: new.get(backend.label) or self._watched[backend.label] for backend in settings.backends
+        }
+        gone = [watched for watched in self._watched.values() if watched not in wanted.values()]
+        self._probes, self._limits, self._watched = settings.probes, settings.to_backend_limits(), wanted
+        for watched in (*gone, *(wanted.values() if anew else ())):
+            if watched.task is not None:
+                watched.task.cancel()
+                watched.task = None
+        for watched in wanted.values():
+            watched.health.configure(down_after=self._probes.down_after, up_after=self._probes.up_after)
+            if watched.task is None:
+                self._watch(watched)
+
+    def introduce(self, met: Sequence[Newcomer]) -> None:
+        """Tell what is known of new backends, now that everybody knows their names."""
+        for one in met:
+            watched = one.watched
+            watched.introduced = True
+            self._on_change(one.name, watched.health.state is State.UP)
+            if watched.caching is not None:
+                self._on_caching(one.name, watched.caching)
+
+    def tell_caching(self) -> None:
+        """Say again what the engines say about their prefix caches."""
         for name, watched in self._watched.items():
-            watched.task = tasks.spawn(self._keep_probing(name), f"probe {name}")
+            if watched.caching is not None:
+                self._on_caching(name, watched.caching)
+
+    def _stranger(self, name: str, url: str, probes: Probes) -> _Watched:
+        health = Health(down_after=probes.down_after, up_after=probes.up_after)
+        return _Watched(BackendView(name, url, State.STARTING), health, introduced=False)
+
+    def _watch(self, watched: _Watched) -> None:
+        watched.task = tasks.spawn(self._keep_probing(watched), f"probe {watched.view.name}")
 
     async def close(self) -> None:
         """Stop probing and close the connections."""
@@ -193,7 +278,9 @@ class Backends:
 
     async def probe(self, name: str) -> None:
         """Probe one backend now."""
-        watched = self._watched[name]
+        await self._probe(self._watched[name])
+
+    async def _probe(self, watched: _Watched) -> None:
         try:
             async with asyncio.timeout(self._probes.timeout):
                 await self._alive(watched)
@@ -282,12 +369,12 @@ class Backends:
             return None
         return vllm.parse_metrics(body.decode("utf-8", "replace")).prefix_hits_total if status == 200 else None
 
-    async def _keep_probing(self, name: str) -> None:
+    async def _keep_probing(self, watched: _Watched) -> None:
         due = self._clock()
         while True:
             due = max(due + self._probes.interval, self._clock())
             await asyncio.sleep(due - self._clock())
-            await self.probe(name)
+            await self._probe(watched)
 
     async def _alive(self, watched: _Watched) -> None:
         status, _ = await self._get(watched, "/health")
@@ -311,7 +398,8 @@ class Backends:
             _log.info("backend %s is up", watched.view.name)
         else:
             _log.warning("backend %s is down: %s", watched.view.name, error)
-        self._on_change(watched.view.name, good)
+        if watched.introduced:
+            self._on_change(watched.view.name, good)
 
     async def _learn(self, watched: _Watched) -> None:
         """Read what the engine says about itself. Whatever fails stays as it was, and grows old."""
@@ -337,7 +425,8 @@ class Backends:
         watched.models_at = self._clock()
         if models != watched.view.models:
             watched.view = replace(watched.view, models=models)
-            self._on_models()
+            if watched.introduced:
+                self._on_models()
 
     async def _learn_version(self, watched: _Watched) -> None:
         status, body = await self._get(watched, "/version")
@@ -365,7 +454,8 @@ class Backends:
 
     def _tell_caching(self, watched: _Watched, caching: PrefixCaching) -> None:
         watched.caching = caching
-        self._on_caching(watched.view.name, caching)
+        if watched.introduced:
+            self._on_caching(watched.view.name, caching)
 
     async def _get(self, watched: _Watched, path: str) -> tuple[int, bytes]:
         headers = {"Accept-Encoding": "identity"}
@@ -381,7 +471,7 @@ class Backends:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0, enable_cleanup_closed=False),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=self._probes.timeout),
+                timeout=aiohttp.ClientTimeout(total=None),  # each use has a time limit of its own
                 trust_env=False,
             )
         return self._session

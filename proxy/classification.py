@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proxy.answers import EndedError
-from proxy.exchange import Exchange, Mode
+from proxy.exchange import Exchange
 from proxy.policy.classify import LanePolicy, TooLong, Verdict, classify
 from proxy.policy.length import LengthEstimator
+from proxy.policy.limits import Mode
 from proxy.policy.outcome import Outcome, Reason
 from proxy.policy.shadow import Decision, Would
 from proxy.policy.ticket import Ticket
@@ -123,6 +124,6 @@ class Classification:
             body_bytes=body_bytes,
             model=facts.model,
             streams=facts.stream,
-            splittable=verdict.splittable,
+            splittable=verdict.splittable and not at_once,
             at_once=at_once,
         )

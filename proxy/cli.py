@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 _PATIENCE_S = 3.0
+_ORDER_PATIENCE_S = 60.0
+"""A reload probes new backends first."""
 
 app = App(
     name="lanewise",
@@ -113,12 +115,13 @@ _NOTHING = Source()
 def serve(source: Source = _NOTHING) -> int:
     """Start the proxy. SIGTERM or Ctrl-C lets running requests finish, then ends it."""
     _check_import_names()
-    loaded = source.load()
+    loaded, flags = source.load(), source.flags()
     from proxy.app import StartError, run  # noqa: PLC0415
+    from proxy.settings import load  # noqa: PLC0415
 
     _warn(loaded)
     try:
-        return run(loaded.settings)
+        return run(loaded, lambda: load(source.config, flags))
     except StartError as error:
         raise CommandError(FAILED, str(error)) from None
 
@@ -243,6 +246,60 @@ def status(
     return DONE
 
 
+@app.command(name="reload")
+def reload_(
+    source: Source = _NOTHING, *, json_output: Annotated[bool, Parameter(name="--json", negative=())] = False
+) -> int:
+    """Let a running proxy read its configuration again: all of it takes effect, or none.
+
+    The proxy reads what it was started from, its own file, flags and environment; kill -HUP does the same without an
+    answer. Exit code 2: it changed nothing, and the sentences say which key is wrong.
+
+    Args:
+        source: where settings come from; only the admin address matters, to find the proxy on this machine.
+        json_output: print one JSON document.
+    """
+    return _order(source, {"do": "reload"}, json_output)
+
+
+@app.command
+def rollback(
+    source: Source = _NOTHING,
+    *,
+    reason: str = "",
+    json_output: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> int:
+    """Return a running proxy to the configuration before the one in force, and judge that one bad.
+
+    Again, it goes further back; configurations that were judged bad are passed over.
+
+    Args:
+        source: where settings come from; only the admin address matters, to find the proxy on this machine.
+        reason: why, for whoever tries that configuration again.
+        json_output: print one JSON document.
+    """
+    return _order(source, {"do": "rollback", "reason": reason}, json_output)
+
+
+@app.command
+def verdict(
+    judgement: Literal["keep", "bad"],
+    source: Source = _NOTHING,
+    *,
+    reason: str = "",
+    json_output: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> int:
+    """Write down what measuring said about the configuration in force of a running proxy.
+
+    Args:
+        judgement: keep, or bad: then a reload that goes on from it says so, or is refused under one_change strict.
+        source: where settings come from; only the admin address matters, to find the proxy on this machine.
+        reason: why.
+        json_output: print one JSON document.
+    """
+    return _order(source, {"do": "verdict", "verdict": judgement, "reason": reason}, json_output)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
@@ -296,14 +353,34 @@ def _check_import_names() -> None:
 
 
 def _admin(source: Source) -> "Address":
-    """Return the admin address; a configuration without backends will do, none is used."""
-    from proxy.settings import ConfigurationError, Flag, load  # noqa: PLC0415
+    """Return the admin address; a configuration that is broken elsewhere will do."""
+    from proxy.settings import ConfigurationError, admin_address  # noqa: PLC0415
 
-    unused = Flag("--backend", ("backends",), ["http://127.0.0.1:8000"])
     try:
-        return load(source.config, [*source.flags(), unused]).settings.admin
+        return admin_address(source.config, source.flags())
     except ConfigurationError as error:
         raise CommandError(USAGE, *error.sentences) from None
+
+
+def _order(source: Source, order: dict[str, str], json_output: bool) -> int:
+    """Give an order to the proxy on this machine and print what became of it."""
+    from proxy.control import ControlError, give  # noqa: PLC0415
+
+    try:
+        reply = give(_admin(source).port, order, _ORDER_PATIENCE_S)
+    except ControlError as error:
+        raise CommandError(FAILED, str(error)) from None
+    done, sentences = reply.get("done") is True, [str(one) for one in reply.get("sentences", ())]
+    if json_output:
+        _print_json(reply)
+    if not done:
+        raise CommandError(USAGE, *sentences)
+    for warning in reply.get("warnings", ()):
+        _say(f"warning: {warning}")
+    if not json_output:
+        for line in (*reply.get("changed", ()), *sentences):
+            print(line)  # noqa: T201
+    return DONE
 
 
 def _ask(address: "Address", path: str) -> tuple[int, str]:

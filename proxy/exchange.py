@@ -7,6 +7,7 @@ Stamps are monotonic seconds (`time.monotonic`); a stamp is None until its momen
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from proxy.policy.limits import Mode
 from proxy.policy.outcome import Ending, Outcome, Phase, Reason
 from proxy.policy.shadow import Would
 from proxy.policy.ticket import Ticket
@@ -14,17 +15,6 @@ from proxy.wire.facts import Endpoint, Facts
 from proxy.wire.parts import ToldUsage
 from proxy.wire.trace import Record
 from proxy.wire.usage import Usage
-
-
-class Mode(StrEnum):
-    """How a request is treated; the setting `mode`, or what a trusted peer asks for."""
-
-    ENFORCE = "enforce"
-    """Lanes, queues, caps."""
-    OBSERVE = "observe"
-    """Forwarded at once and untouched; what would have been done is decided on paper."""
-    PASSTHROUGH = "passthrough"
-    """Relayed and measured, nothing else."""
 
 
 class UpstreamError(StrEnum):

@@ -23,10 +23,11 @@ from proxy.answers import EndedError
 from proxy.attempt import ClientStalledError, Engines, NotSentError, Outgoing
 from proxy.classification import Classification
 from proxy.delivery import ClientSide
-from proxy.exchange import Exchange, Mode
+from proxy.exchange import Exchange
 from proxy.feeding import Feeding, SplitPrompt
 from proxy.listener import CLOSE, KEEP, ClientConnection, head_bytes
 from proxy.modes import Modes
+from proxy.policy.limits import Mode
 from proxy.policy.outcome import Outcome, Phase, Reason
 from proxy.policy.shadow import Decision, Would
 from proxy.policy.ticket import Grant

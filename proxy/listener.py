@@ -7,6 +7,7 @@ so a handler writes head and body itself and returns `KEEP` or `CLOSE`, which wr
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol, cast
 
@@ -144,31 +145,45 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 Refuse = Callable[[web.BaseRequest, int, BaseException | None], web.StreamResponse]
 
 
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """What a client connection may do."""
+
+    keepalive_s: float
+    """For the head of a request, and how long an idle connection is kept."""
+    line_bytes: int
+    """Longest request line."""
+    field_bytes: int
+    """Longest header field."""
+
+
 class Listener(web.Server):
     """The protocol factory of the data listener.
 
     Args:
         handler: serves one request whose head is complete.
         refuse: answers what aiohttp's parser did not accept.
-        keepalive_s: for the head of a request, and how long an idle connection is kept.
-        line_bytes: longest request line.
-        field_bytes: longest header field.
+        limits: of connections.
     """
 
-    def __init__(
-        self, handler: Handler, refuse: Refuse, *, keepalive_s: float, line_bytes: int, field_bytes: int
-    ) -> None:
+    def __init__(self, handler: Handler, refuse: Refuse, limits: ListenerLimits) -> None:
         super().__init__(
             handler,
             handler_cancellation=True,
-            keepalive_timeout=keepalive_s,
-            max_line_size=line_bytes,
-            max_field_size=field_bytes,
+            keepalive_timeout=limits.keepalive_s,
+            max_line_size=limits.line_bytes,
+            max_field_size=limits.field_bytes,
             auto_decompress=False,
             access_log=None,
             logger=_log,
         )
         self.refuse = refuse
+
+    def configure(self, limits: ListenerLimits) -> None:
+        """Take new limits, for connections made from now on."""
+        self._kwargs.update(
+            keepalive_timeout=limits.keepalive_s, max_line_size=limits.line_bytes, max_field_size=limits.field_bytes
+        )
 
     def __call__(self) -> ClientConnection:
         """Make the protocol of one connection (asyncio)."""

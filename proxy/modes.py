@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from aiohttp import web
 
 from proxy.answers import bad_request
-from proxy.exchange import Mode
+from proxy.policy.limits import Mode
 
 HEADER = "x-lanewise-mode"
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -10,7 +10,9 @@ from typing import Any
 
 from proxy.backends import Backends, BackendView, State
 from proxy.exchange import Exchange
+from proxy.inforce import InForce
 from proxy.policy.limiter import Move
+from proxy.policy.limits import Mode
 from proxy.policy.outcome import Outcome
 from proxy.policy.snapshot import BackendSnapshot, Snapshot
 from proxy.settings import Settings
@@ -23,15 +25,24 @@ class Status:
     """Observer that keeps the last rejections, and builds the status document.
 
     Args:
-        settings: the configuration in force.
+        in_force: the configuration in force, or settings that stay.
         snapshot: what the Dispatcher holds now.
         backends: the watched engines.
+        would: what would have been done with requests that were only observed, by lane and decision.
     """
 
-    def __init__(self, settings: Settings, *, snapshot: Callable[[], Snapshot], backends: Backends) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        in_force: InForce | Settings,
+        *,
+        snapshot: Callable[[], Snapshot],
+        backends: Backends,
+        would: Callable[[], Mapping[tuple[str, str], int]] = dict,
+    ) -> None:
+        self._in_force = InForce(in_force) if isinstance(in_force, Settings) else in_force
         self._snapshot = snapshot
         self._backends = backends
+        self._would = would
         self._started = time.monotonic()
         self._rejections: deque[dict[str, Any]] = deque(maxlen=LAST)
 
@@ -57,6 +68,13 @@ class Status:
             return "draining"
         return None if self._backends.any_up else "no backend answers"
 
+    def _on_paper(self) -> list[dict[str, Any]]:
+        """Return what would have been done since the start, per lane."""
+        lanes: dict[str, dict[str, Any]] = {}
+        for (lane, decision), count in self._would().items():
+            lanes.setdefault(lane, {"lane": lane})[decision] = count
+        return list(lanes.values())
+
     def document(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
         snapshot = self._snapshot()
@@ -64,9 +82,10 @@ class Status:
         views = {view.name: view for view in self._backends.views()}
         return {
             "version": version("lanewise"),
-            "config": self._settings.hash,
-            "mode": self._settings.mode,
-            "preset": self._settings.scheduling.preset,
+            "config": self._in_force.sha,
+            "mode": self._in_force.settings.mode.value,
+            "preset": self._in_force.settings.scheduling.preset,
+            "reload": _reload(self._in_force),
             "uptime_s": round(time.monotonic() - self._started, 1),
             "ready": reason is None,
             "reason": reason,
@@ -74,8 +93,20 @@ class Status:
             "lanes": [{key: _rounded(value) for key, value in asdict(lane).items()} for lane in snapshot.lanes],
             "backends": [_backend(of, views[of.name]) for of in snapshot.backends],
             "limit_moves": _moves(snapshot.backends),
+            "would": self._on_paper() if self._in_force.settings.mode is Mode.OBSERVE else [],
             "rejections": list(reversed(self._rejections)),
         }
+
+
+def _reload(in_force: InForce) -> dict[str, Any]:
+    return {
+        "generation": in_force.generation,
+        "since": _stamp(in_force.since),
+        "verdict": in_force.verdict,
+        "tried_at": _stamp(in_force.tried_at),
+        "succeeded": in_force.tried_well,
+        "said": list(in_force.said),
+    }
 
 
 def _backend(held: BackendSnapshot, seen: BackendView) -> dict[str, Any]:

@@ -34,14 +34,17 @@ def page(status: Mapping[str, Any]) -> str:
     state = "ready" if status["ready"] else f"not ready: {status['reason']}"
     head = (
         f"<p>{_text(state) if status['ready'] else _full(state)} · version {_text(status['version'])} · configuration "
-        f"<code>{_text(status['config'])}</code> · preset {_text(status['preset'])} · up {_age(status['uptime_s'])}</p>"
+        f"<code>{_text(status['config'])}</code> · preset {_text(status['preset'])} · mode {_text(status['mode'])} · "
+        f"up {_age(status['uptime_s'])}</p>"
     )
     parts = (
         head,
+        _reload(status["reload"]),
         "<h2>Lanes 车道</h2>",
         _lanes(status["lanes"]),
         "<h2>Backends 后端</h2>",
         _backends(status["backends"]),
+        *(("<h2>On paper 纸上推演</h2>", _on_paper(status["would"])) if status["would"] else ()),
         "<h2>Last limit moves 并发上限变动</h2>",
         _moves(status["limit_moves"]),
         "<h2>Last rejections 最近拒绝</h2>",
@@ -53,6 +56,31 @@ def page(status: Mapping[str, Any]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style></head><body><h1>lanewise</h1>{''.join(parts)}</body></html>"
     )
+
+
+def _reload(reload: Mapping[str, Any]) -> str:
+    """Say which configuration this is, and what is doubtful about it or kept it from being changed."""
+    judged = f", judged {_text(reload['verdict'])}" if reload["verdict"] else ""
+    told = f"Generation {reload['generation']} since {_text(reload['since'])}{judged}."
+    if not reload["succeeded"]:
+        told += f" {_full('The last change was not made')} ({_text(reload['tried_at'])})."
+    said = "".join(f"<li>{_text(sentence)}</li>" for sentence in reload["said"])
+    return f"<p>{told}</p>" + (f"<ul>{said}</ul>" if said else "")
+
+
+def _on_paper(lanes: Iterable[Mapping[str, Any]]) -> str:
+    columns = (
+        ("Lane 车道", False),
+        ("Sent at once 直发", True),
+        ("Queued 排队", True),
+        ("Rejected 拒绝", True),
+        ("Expired 超时", True),
+        ("Too long 过长", True),
+        ("Invalid 无效", True),
+        ("Capped 截短", True),
+    )
+    words = ("send", "queue", "reject", "expire", "too_long", "invalid", "cap")
+    return _table(columns, [(_text(of["lane"]), *(_number(of[word]) for word in words)) for of in lanes])
 
 
 def _lanes(lanes: Iterable[Mapping[str, Any]]) -> str:

@@ -21,12 +21,31 @@ def write(status: Mapping[str, Any], console: Console | None = None) -> None:
     out = console or Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
     state = "ready" if status["ready"] else f"not ready: {status['reason']}"
     out.print(f"{state}, version {status['version']}, configuration {status['config']}, up {status['uptime_s']:.0f} s")
+    _write_reload(out, status["mode"], status["reload"])
     out.print(_lanes(status["lanes"]))
     out.print(_backends(status["backends"]))
+    if status["would"]:
+        out.print(_on_paper(status["would"]))
     if status["limit_moves"]:
         out.print(_moves(status["limit_moves"]))
     if status["rejections"]:
         out.print(_rejections(status["rejections"]))
+
+
+def _write_reload(out: Console, mode: str, reload: Mapping[str, Any]) -> None:
+    judged = f", judged {reload['verdict']}" if reload["verdict"] else ""
+    failed = "" if reload["succeeded"] else f"; the last change was not made ({reload['tried_at']})"
+    out.print(f"mode {mode}, generation {reload['generation']} since {reload['since']}{judged}{failed}", markup=False)
+    for sentence in reload["said"]:
+        out.print(f"  {sentence}", markup=False)
+
+
+def _on_paper(lanes: Sequence[Mapping[str, Any]]) -> Table:
+    words = ("send", "queue", "reject", "expire", "too_long", "invalid", "cap")
+    table = _table("on paper", *(f">{word.replace('_', ' ')}" for word in words))
+    for of in lanes:
+        table.add_row(of["lane"], *(str(of[word]) for word in words))
+    return table
 
 
 def _lanes(lanes: Sequence[Mapping[str, Any]]) -> Table:

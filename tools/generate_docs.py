@@ -10,6 +10,7 @@ from pathlib import Path
 from prometheus_client.metrics_core import Metric
 
 from proxy.backends import BackendView, State
+from proxy.inforce import InForce
 from proxy.metrics.requests import RequestMetrics
 from proxy.metrics.series import OVERHEAD, Histogram
 from proxy.metrics.state import backend_families, recorder_families, scheduler_families
@@ -108,7 +109,7 @@ def sample_families() -> Iterator[Metric]:
     yield from scheduler_families(snapshot)
     yield from backend_families((view,))
     yield from recorder_families(Counts())
-    yield from own_families(lag=Histogram(OVERHEAD), config=settings.hash)
+    yield from own_families(lag=Histogram(OVERHEAD), in_force=InForce(settings))
 
 
 def _row(family: Metric) -> str:

@@ -1,6 +1,6 @@
 """Everything that a scrape shows, and the observer behind it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
@@ -9,10 +9,12 @@ from prometheus_client.registry import CollectorRegistry
 
 from proxy.backends import Backends
 from proxy.exchange import Exchange
+from proxy.inforce import InForce
 from proxy.metrics.lag import LoopLag
 from proxy.metrics.requests import RequestMetrics
 from proxy.metrics.series import Histogram, gauge, histogram
 from proxy.metrics.state import backend_families, recorder_families, scheduler_families
+from proxy.policy.limits import Mode
 from proxy.policy.snapshot import Snapshot
 from proxy.recorder import Recorder
 from proxy.settings import Settings
@@ -26,6 +28,7 @@ class Metrics:
         snapshot: what the Dispatcher holds now.
         backends: the watched engines.
         recorder: the trace, or None when it is switched off.
+        in_force: the configuration in force; None: `settings`, for ever.
     """
 
     def __init__(
@@ -35,8 +38,9 @@ class Metrics:
         snapshot: Callable[[], Snapshot],
         backends: Backends,
         recorder: Recorder | None = None,
+        in_force: InForce | None = None,
     ) -> None:
-        self._config = settings.hash
+        self._in_force = in_force or InForce(settings)
         self._requests = RequestMetrics(settings)
         self._snapshot = snapshot
         self._backends = backends
@@ -51,6 +55,15 @@ class Metrics:
         """Count one finished request."""
         self._requests.observe(exchange)
 
+    def configure(self, settings: Settings) -> None:
+        """Take new lanes, models and backends."""
+        self._requests.configure(settings)
+
+    @property
+    def would(self) -> Mapping[tuple[str, str], int]:
+        """What would have been done with requests that were only observed, by lane and decision."""
+        return self._requests.would
+
     def families(self) -> Iterator[Metric]:
         """Yield every family, each computed when it is asked for."""
         yield from self._requests.families()
@@ -58,18 +71,18 @@ class Metrics:
         yield from backend_families(self._backends.views())
         if self._recorder is not None:
             yield from recorder_families(self._recorder.counts)
-        yield from own_families(lag=self.lag.histogram, config=self._config)
+        yield from own_families(lag=self.lag.histogram, in_force=self._in_force)
         for collector in self._process:
             yield from collector.collect()
         yield from self._garbage.collect()
 
 
-def own_families(*, lag: Histogram, config: str) -> Iterator[Metric]:
+def own_families(*, lag: Histogram, in_force: InForce) -> Iterator[Metric]:
     """Yield what lanewise says of itself.
 
     Args:
         lag: lateness of the event loop.
-        config: hash of the configuration in force.
+        in_force: the configuration in force.
     """
     yield histogram(
         "event_loop_lag_seconds",
@@ -77,5 +90,29 @@ def own_families(*, lag: Histogram, config: str) -> Iterator[Metric]:
         (),
         (((), lag),),
     )
-    yield gauge("config_info", "Configuration in force, always 1.", ("sha",), (((config,), 1.0),))
+    yield gauge("config_info", "Configuration in force, always 1.", ("sha",), (((in_force.sha,), 1.0),))
+    yield gauge(
+        "config_generation",
+        "Number of the configuration in force since the start, from 1; rises with each one that is applied.",
+        (),
+        (((), float(in_force.generation)),),
+    )
+    yield gauge(
+        "config_last_reload_success",
+        "Whether the last reload or rollback was made: 0 while the file holds what was refused.",
+        (),
+        (((), float(in_force.tried_well)),),
+    )
+    yield gauge(
+        "config_last_reload_timestamp_seconds",
+        "When the last reload or rollback was tried; at first, when the proxy started.",
+        (),
+        (((), in_force.tried_at),),
+    )
+    yield gauge(
+        "mode",
+        "1 for the mode in force.",
+        ("mode",),
+        (((mode.value,), float(mode is in_force.settings.mode)) for mode in Mode),
+    )
     yield gauge("build_info", "Version that runs, always 1.", ("version",), (((version("lanewise"),), 1.0),))

@@ -323,13 +323,11 @@ class Dispatcher:
         )
 
     def busy(self, name: str) -> tuple[int, int]:
-        """Return how many sequences run on a backend, and how many grants it has had in all.
-
-        Raises:
-            KeyError: no such backend.
-        """
-        backend = self._board.backend(name)
-        return backend.in_flight, backend.grants
+        """Return how many sequences run on a backend, and how many grants it has had in all; zeros when it is gone."""
+        for backend in self._board.backends:
+            if backend.name == name:
+                return backend.in_flight, backend.grants
+        return 0, 0
 
     def drain(self, now: float) -> list[Effect]:
         """Refuse every new ticket from now on; those that wait or run are served."""

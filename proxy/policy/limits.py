@@ -4,6 +4,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
+class Mode(StrEnum):
+    """How a request is treated; the setting `mode`, or what a trusted peer asks for."""
+
+    ENFORCE = "enforce"
+    """Lanes, queues, caps."""
+    OBSERVE = "observe"
+    """Forwarded at once and untouched; what would have been done is decided on paper."""
+    PASSTHROUGH = "passthrough"
+    """Relayed and measured, nothing else."""
+
+
 class LaneOrder(StrEnum):
     """Which lane goes first when both have an on-time request."""
 

@@ -12,7 +12,7 @@ from proxy.settings.tree import leaves, value_at
 
 _AT_START = ("listen", "admin", "state_dir", "recorder.")
 """Bound, opened or named once, when the process starts. With a dot: the whole section."""
-_STEERING = ("mode", "scheduling.", "lanes.", "limits.prompt_tokens")
+_STEERING = ("mode", "scheduling.", "installments.", "lanes.", "limits.prompt_tokens")
 _NOT_STEERING = (".first_byte_timeout",)
 _IDENTITY = frozenset({"url", "name", "models"})
 """Keys of a backend that say which engine it is."""

@@ -14,7 +14,7 @@ from proxy.settings.sections import PRESETS
 from proxy.settings.sentences import explain, unknown_key
 from proxy.settings.tree import dotted, leaves, section_at
 from proxy.settings.units import Address
-from proxy.settings.yamlfile import ConfigurationError, Document, KeyPath, read
+from proxy.settings.yamlfile import ConfigurationError, Document, KeyPath, parse, read
 
 PREFIX = "LANEWISE_"
 CONFIG_VARIABLE = "LANEWISE_CONFIG"
@@ -71,6 +71,23 @@ def load(config: Path | None = None, flags: Sequence[Flag] = ()) -> Loaded:
     if strays:
         raise ConfigurationError(tuple(strays))
     return Loaded(settings, given.origins(settings), file)
+
+
+def load_text(text: str, name: str) -> Settings:
+    """Read a configuration from YAML text alone: no file, no environment, no flags.
+
+    Args:
+        text: the YAML.
+        name: what its errors call it.
+
+    Raises:
+        ConfigurationError: anything is wrong; all problems at once.
+    """
+    given = _Given(parse(text, name))
+    try:
+        return Settings.model_validate(given.values)
+    except ValidationError as error:
+        raise ConfigurationError(explain(error, given.place)) from None
 
 
 def admin_address(config: Path | None = None, flags: Sequence[Flag] = ()) -> Address:

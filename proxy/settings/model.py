@@ -16,6 +16,7 @@ from proxy.policy.limits import (
     BackendLimits,
     BudgetMode,
     LaneLimits,
+    Mode,
 )
 from proxy.policy.limits import Installments as InstallmentLimits
 from proxy.policy.limits import Scheduling as SchedulingLimits
@@ -55,8 +56,8 @@ def _backends(value: Any) -> Any:
 class Settings(Section):
     """Everything the operator decides. Read it with `proxy.settings.load`."""
 
-    mode: Literal["enforce", "observe", "passthrough"] = Field(
-        default="enforce",
+    mode: Mode = Field(
+        default=Mode.ENFORCE,
         description="`enforce`: schedule, cap and refuse. `observe`: forward everything at once and untouched, decide "
         "on paper and count what would have been done (`lanewise_would_total`); the first step in front of production. "
         "`passthrough`: only relay and measure. docs/operations.md has the way from one to the next.",

@@ -75,6 +75,16 @@ class Pool:
         """Connections that wait for work."""
         return len(self._idle)
 
+    @property
+    def closed(self) -> bool:
+        """Whether it keeps nothing any more."""
+        return self._closed
+
+    def configure(self, *, connect_timeout_s: float, idle_s: float) -> None:
+        """Take new times, for connections made or looked at from now on."""
+        self._connect_timeout_s = connect_timeout_s
+        self._idle_s = idle_s
+
     def take(self) -> Connection | None:
         """Return a warm connection, the one used last, or None."""
         limit = time.monotonic() - self._idle_s

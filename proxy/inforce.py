@@ -1,0 +1,42 @@
+"""The configuration in force: which one, since when, and how the last attempt to change it ended."""
+
+import time
+from dataclasses import dataclass, field
+
+from proxy.settings import Settings
+
+
+@dataclass(slots=True)
+class InForce:
+    """Shared by whoever applies a configuration and whoever shows it; only the former writes."""
+
+    settings: Settings
+    generation: int = 1
+    """Rises with each change that was applied."""
+    since: float = field(default_factory=time.time)
+    """Unix seconds."""
+    tried_at: float = field(default_factory=time.time)
+    """When it was last tried to change it, Unix seconds; at first, the start."""
+    tried_well: bool = True
+    """How that ended."""
+    said: tuple[str, ...] = ()
+    """What was said about it: why it failed, or what is doubtful about a change that was made."""
+    verdict: str | None = None
+    """What an operator judged of it: `keep` or `bad`."""
+
+    @property
+    def sha(self) -> str:
+        """Its hash."""
+        return self.settings.hash
+
+    def take(self, settings: Settings, said: tuple[str, ...]) -> None:
+        """Put another configuration in force, now."""
+        self.settings = settings
+        self.generation += 1
+        self.since = self.tried_at = time.time()
+        self.tried_well, self.said = True, said
+
+    def fail(self, said: tuple[str, ...]) -> None:
+        """Take note of a change that was not made."""
+        self.tried_at = time.time()
+        self.tried_well, self.said = False, said
