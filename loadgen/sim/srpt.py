@@ -48,14 +48,11 @@ class SrptEngine(Engine):
         """Return the prompt tokens of `job` that still keep the step under its limit."""
         profile = self.profile
         spent = profile.step_s(self._decoding.count, step.prefill_tokens, self._decoding.context, step.attention)
-        spare = self._limit - spent
-        if spare <= 0:
-            return 0 if step.prefill_tokens else SMALLEST_CHUNK
+        spare = max(0.0, self._limit - spent)
         linear = profile.c + profile.e * job.computed
-        if profile.e == 0:
-            return max(1, int(spare / linear))
         root = math.sqrt(linear * linear + 2 * profile.e * spare)
-        return max(1, int((root - linear) / profile.e))
+        tokens = int(2 * spare / (root + linear)) if root else job.rest  # the positive root of e/2 x² + linear x = spare
+        return tokens or (0 if step.prefill_tokens else SMALLEST_CHUNK)
 
 
 def _remaining(job: Job) -> tuple[int, int]:
