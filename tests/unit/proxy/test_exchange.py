@@ -3,7 +3,9 @@
 import pytest
 
 from proxy.exchange import Exchange, to_record
+from proxy.policy.limits import Mode
 from proxy.policy.outcome import Outcome, Phase, Reason
+from proxy.policy.shadow import Decision, Would
 from proxy.policy.ticket import Ticket
 from proxy.wire.facts import Endpoint, Facts, OutputFields
 from proxy.wire.usage import Usage
@@ -97,3 +99,13 @@ def test_a_request_that_was_not_understood_has_no_queue_time():
 def test_the_phase_goes_into_the_record():
     gone = Exchange("r", 1.0, 0.0, outcome=Outcome.CLIENT_GONE, phase=Phase.PREFILL, ended=2.0)
     assert to_record(gone).phase == "prefill"
+
+
+def test_a_record_says_what_would_have_been_done_and_under_which_configuration(served):
+    served.mode, served.config = Mode.OBSERVE, "abc"
+    served.would = Would(Decision.QUEUE, wait_s=0.5, cap=20, cap_rule="ceiling")
+    record = to_record(served, config="other")
+    assert (record.mode, record.would, record.would_wait_s, record.would_cap) == ("observe", "queue", 0.5, 20)
+    assert record.config == "abc"
+    plain = to_record(Exchange("r", 0.0, 0.0), config="other")
+    assert (plain.mode, plain.would, plain.would_cap, plain.config) == (None, None, None, "other")

@@ -8,6 +8,8 @@ from rich.console import Console
 
 from proxy.backends import Backends
 from proxy.exchange import Exchange
+from proxy.inforce import InForce
+from proxy.metrics.requests import WOULD_DECISIONS
 from proxy.policy.dispatch import Dispatcher
 from proxy.policy.outcome import Outcome, Reason
 from proxy.policy.ticket import Ticket
@@ -140,3 +142,37 @@ def test_the_terminal_shows_lanes_backends_and_rejections(parts):
     text = out.getvalue()
     assert "not ready: no backend answers" in text
     assert [word for word in ("short", "long", "npu-0", "queue_full", "<b>full</b>") if word not in text] == []
+
+
+def test_a_failed_reload_and_what_was_said_are_shown_everywhere():
+    in_force = InForce(SETTINGS)
+    backends = Backends(SETTINGS, lambda _name, _up: None)
+    dispatcher = Dispatcher(SETTINGS.to_scheduling(), SETTINGS.to_backend_limits())
+    status = Status(in_force, snapshot=lambda: dispatcher.snapshot(10.0), backends=backends)
+    in_force.verdict = "bad"
+    in_force.fail(("lanewise.yaml:3: <b> is no key",))
+    document = status.document()
+    assert document["reload"]["succeeded"] is False
+    assert document["reload"]["generation"] == 1
+    html = page(document)
+    assert "The last change was not made" in html
+    assert "<li>lanewise.yaml:3: &lt;b&gt; is no key</li>" in html
+    out = io.StringIO()
+    write(document, Console(file=out, width=160))
+    assert "judged bad; the last change was not made" in out.getvalue()
+    assert "lanewise.yaml:3: <b> is no key" in out.getvalue()
+
+
+def test_what_would_have_been_done_is_shown_while_observing(parts):
+    plain, dispatcher = parts
+    assert plain.document()["would"] == []
+    observing = Settings.model_validate({**SETTINGS.model_dump(mode="json"), "mode": "observe"})
+    counts = {(lane, word): 7 for lane in ("short", "long", "none") for word in WOULD_DECISIONS}
+    backends = Backends(observing, lambda _name, _up: None)
+    parts = {"snapshot": lambda: dispatcher.snapshot(10.0), "backends": backends}
+    document = Status(observing, would=lambda: counts, **parts).document()
+    assert document["would"][0] == {"lane": "short", **dict.fromkeys(WOULD_DECISIONS, 7)}
+    assert "On paper" in page(document)
+    out = io.StringIO()
+    write(document, Console(file=out, width=160))
+    assert "on paper" in out.getvalue()

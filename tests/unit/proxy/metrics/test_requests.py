@@ -6,6 +6,7 @@ from proxy.exchange import Exchange, UpstreamError, Usage
 from proxy.metrics.exposition import render_at_once
 from proxy.metrics.requests import RequestMetrics
 from proxy.policy.outcome import Outcome, Phase, Reason
+from proxy.policy.shadow import Decision, Would
 from proxy.settings import Settings
 from proxy.wire.facts import Endpoint, Facts
 
@@ -176,3 +177,60 @@ def test_a_prompt_that_belonged_in_the_other_lane_is_a_misroute():
 def test_an_exchange_without_an_outcome_counts_as_a_backend_error():
     seen = after(exchange(outcome=None))
     assert seen['requests_total{lane="short",model="qwen",outcome="backend_error"}'] == 1
+
+
+# ---------------------------------------------------------------- what would have been done
+
+
+def observed(**more):
+    return exchange(would=Would(**more))
+
+
+def test_what_would_have_been_done_is_counted_by_lane_with_the_wait_on_paper():
+    seen = after(
+        observed(decision=Decision.SEND, wait_s=0.0),
+        observed(decision=Decision.QUEUE, wait_s=0.4, cap=100, cap_rule="ceiling"),
+        observed(decision=Decision.EXPIRE, wait_s=1.0),
+        exchange(lane="long", would=Would(Decision.REJECT, wait_s=0.0)),
+        exchange(lane=None, would=Would(Decision.INVALID)),
+    )
+    would = {name: value for name, value in seen.items() if name.startswith("would_total")}
+    assert would == {
+        'would_total{decision="send",lane="short"}': 1.0,
+        'would_total{decision="queue",lane="short"}': 1.0,
+        'would_total{decision="cap",lane="short"}': 1.0,
+        'would_total{decision="expire",lane="short"}': 1.0,
+        'would_total{decision="reject",lane="long"}': 1.0,
+        'would_total{decision="invalid",lane="none"}': 1.0,
+    }
+    assert seen['would_queue_wait_seconds_count{lane="short"}'] == 2.0
+    assert seen['would_queue_wait_seconds_sum{lane="short"}'] == 0.4
+
+
+def test_an_override_without_a_paper_counts_its_cap_alone():
+    seen = after(observed(cap=100, cap_rule="ceiling"))
+    assert [name for name in seen if name.startswith("would")] == ['would_total{decision="cap",lane="short"}']
+
+
+# ---------------------------------------------------------------- another configuration
+
+
+def test_a_reload_keeps_what_was_counted_and_drops_the_series_of_what_is_gone():
+    metrics = RequestMetrics(SETTINGS)
+    metrics.observe(exchange())
+    new = {"backends": [{"url": "http://b:1", "name": "gpu", "models": ["qwen", "glm"]}]}
+    metrics.configure(Settings.model_validate(new))
+    metrics.observe(exchange())
+    text = render_at_once(metrics.families()).decode()
+    assert 'lanewise_requests_total{lane="short",model="qwen",outcome="ok"} 2.0' in text
+    assert 'lanewise_requests_total{lane="short",model="glm",outcome="ok"} 0.0' in text
+    assert 'backend="npu"' not in text
+    assert 'lanewise_upstream_errors_total{backend="gpu",kind="connect"} 0.0' in text
+
+
+def test_a_reload_changes_what_counts_as_good():
+    metrics = RequestMetrics(SETTINGS)
+    stricter = {"lanes": {"short": {"ttft_slo": "100ms"}}, "scheduling": {"deadline_margin": "1ms"}}
+    metrics.configure(Settings.model_validate({"backends": [{"url": "http://a:1", "name": "npu"}], **stricter}))
+    metrics.observe(exchange())
+    assert 'lanewise_slo_good_total{lane="short"} 0.0' in render_at_once(metrics.families()).decode()
