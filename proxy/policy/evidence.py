@@ -7,6 +7,8 @@ long as what it computed, measured against the first part of the same prompt, wh
 
 SLOW_PARTS = 2
 """So many slow parts in a row are a miss; one may have met a hiccup."""
+SHORTEST_PART_S = 0.01
+"""A first part faster than this sets no pace: the network and the event loop would say more than the prefill."""
 _MISS_BELOW = 0.5
 
 
@@ -55,7 +57,7 @@ class PartClock:
         if not alone or seconds <= 0:
             return None
         if done == 0:
-            self._per_token = seconds / tokens
+            self._per_token = seconds / tokens if seconds >= SHORTEST_PART_S else None
             return None
         if self._per_token is None:
             return None

@@ -50,6 +50,8 @@ def test_a_part_beside_others_says_nothing_nor_does_one_without_a_pace():
     clock = PartClock()
     clock.found(0, 1000, 0.1, alone=False)
     assert clock.found(1000, 1000, 0.1, alone=True) is None
+    clock.found(0, 1000, 0.009, alone=True)
+    assert clock.found(1000, 1000, 9.9, alone=True) is None
     clock.found(0, 1000, 0.1, alone=True)
     assert clock.found(1000, 1000, 9.9, alone=False) is None
     assert clock.found(1000, 1000, 0.0, alone=True) is None
