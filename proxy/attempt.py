@@ -164,7 +164,7 @@ class Engines:
             blame: count silence as a failure of the backend.
 
         Raises:
-            NotSentError: no connection could be made.
+            NotSentError: no connection could be made, or the backend is gone.
             UnansweredError: the answer did not come, not whole, or not in time.
             EndedError: the time to drain is over.
         """

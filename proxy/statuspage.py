@@ -119,6 +119,7 @@ def _backends(backends: Iterable[Mapping[str, Any]]) -> str:
         ("Models 模型", False),
         ("In flight 在途", True),
         ("Prefill budget 预填充", True),
+        ("Installments 分段", False),
         ("Engine waiting 引擎排队", True),
         ("KV cache", True),
         ("Last probe 探测", False),
@@ -130,6 +131,7 @@ def _backends(backends: Iterable[Mapping[str, Any]]) -> str:
             _text(", ".join(model["name"] for model in of["models"]) or "-"),
             _of_limit(of["in_flight"], of["concurrency"]),
             _of_limit(of["prefill_tokens"], of["prefill_budget"]),
+            _installments(of),
             _number(of["engine_waiting"]),
             "-" if of["engine_kv_usage"] is None else f"{of['engine_kv_usage']:.0%}",
             _text(of["probe_error"] or _age(of["probe_age_s"])),
@@ -187,6 +189,12 @@ def _rejections(rejections: Sequence[Mapping[str, Any]]) -> str:
         for of in rejections
     ]
     return _table(columns, rows)
+
+
+def _installments(of: Mapping[str, Any]) -> str:
+    """Write the mode, and the mean share of what was sent before that the engine found again."""
+    found = of["installment_hit_ratio"]
+    return _text(of["installments"] or "-") + ("" if found is None else f" · {found:.0%}")
 
 
 def _table(columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> str:

@@ -66,7 +66,15 @@ def _lanes(lanes: Sequence[Mapping[str, Any]]) -> Table:
 
 def _backends(backends: Sequence[Mapping[str, Any]]) -> Table:
     table = _table(
-        "backend", "state", "models", ">in flight", ">prefill budget", ">engine waiting", ">KV cache", "probe"
+        "backend",
+        "state",
+        "models",
+        ">in flight",
+        ">prefill budget",
+        "installments",
+        ">engine waiting",
+        ">KV cache",
+        "probe",
     )
     for of in backends:
         budget = "-" if of["prefill_budget"] is None else str(of["prefill_budget"])
@@ -76,6 +84,7 @@ def _backends(backends: Sequence[Mapping[str, Any]]) -> Table:
             ", ".join(model["name"] for model in of["models"]) or "-",
             f"{of['in_flight']}/{of['concurrency']}",
             f"{of['prefill_tokens']}/{budget}",
+            of["installments"] or "-",
             "-" if of["engine_waiting"] is None else f"{of['engine_waiting']:.0f}",
             "-" if of["engine_kv_usage"] is None else f"{of['engine_kv_usage']:.0%}",
             of["probe_error"] or "ok",

@@ -6,6 +6,7 @@ from prometheus_client.metrics_core import Metric
 
 from proxy.backends import BackendView, State
 from proxy.metrics.series import counter, gauge
+from proxy.policy.installments import Mode
 from proxy.policy.snapshot import BackendSnapshot, LaneSnapshot, Snapshot
 from proxy.recorder import Counts
 
@@ -18,6 +19,7 @@ def scheduler_families(snapshot: Snapshot) -> Iterator[Metric]:
     yield from _queue_families(snapshot.lanes)
     yield from _deadline_families(snapshot.lanes)
     yield from _dispatch_families(snapshot.backends, tuple(lane.name for lane in snapshot.lanes))
+    yield from _installment_families(snapshot.backends)
 
 
 def _queue_families(lanes: Sequence[LaneSnapshot]) -> Iterator[Metric]:
@@ -102,6 +104,43 @@ def _dispatch_families(backends: Sequence[BackendSnapshot], lanes: tuple[str, ..
         "KV tokens that what runs on a backend is expected to fill.",
         _BACKEND,
         (((of.name,), of.kv_tokens) for of in backends),
+    )
+
+
+def _installment_families(backends: Sequence[BackendSnapshot]) -> Iterator[Metric]:
+    yield counter(
+        "installments",
+        "Parts of long prompts that were sent ahead of them, by what the engine's prefix cache held of what was sent "
+        "before: first (nothing was sent before), hit (at least half), miss, unknown (the engine does not say); or "
+        "failed, or aborted because the client left.",
+        ("backend", "outcome"),
+        (((of.name, result.value), count) for of in backends for result, count in of.parts.items()),
+    )
+    yield gauge(
+        "installment_hit_ratio",
+        "Mean share of what was sent before that the engine found again, the latest counting most; no series before "
+        "anything is known.",
+        _BACKEND,
+        (((of.name,), of.hit_ratio) for of in backends if of.hit_ratio is not None),
+    )
+    yield counter(
+        "installment_recomputed_tokens",
+        "Prompt tokens that the engine computed a second time because its cache had lost them. Near 0 where "
+        "installments pay.",
+        _BACKEND,
+        (((of.name,), of.recomputed_tokens) for of in backends),
+    )
+    yield gauge(
+        "installment_mode",
+        "1 for the mode a backend is in: unknown (the next long prompt shows), on, off (for a time, or because the "
+        "engine has no prefix cache); no series where installments are not configured.",
+        ("backend", "mode"),
+        (
+            ((of.name, mode.value), float(of.installments is mode))
+            for of in backends
+            if of.installments is not None
+            for mode in Mode
+        ),
     )
 
 

@@ -110,6 +110,21 @@ def test_moves_of_the_limits_are_on_the_page_and_in_the_terminal(parts):
     )
 
 
+def test_the_mode_of_installments_is_shown_everywhere(parts):
+    status, dispatcher = parts
+    assert status.document()["backends"][0]["installments"] == "unknown"
+    dispatcher.offer(0.0, Ticket(1, lane=1, prompt_tokens=9000, output_tokens=10, splittable=True))
+    for cached in (0, 1000):
+        dispatcher.part_ended(1.0, 1, cached)
+    shown = status.document()["backends"][0]
+    assert (shown["installments"], shown["installment_hit_ratio"], shown["recomputed_tokens"]) == ("on", 0.9941, 24)
+    assert "<td>on · 99%</td>" in page(status.document())
+    out = io.StringIO()
+    write(status.document(), Console(file=out, width=160))
+    row = next(line for line in out.getvalue().splitlines() if line.startswith("npu-0"))
+    assert "on" in row.split()
+
+
 def test_the_page_escapes_what_came_from_outside(parts):
     status, _ = parts
     status.observe(refused(1))

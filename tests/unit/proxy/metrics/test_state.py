@@ -52,6 +52,32 @@ def test_a_limit_that_moved_shows_where_it_is_and_why():
     ]
 
 
+def test_parts_of_long_prompts_are_counted_and_the_mode_of_every_backend_is_shown():
+    settings = Settings.model_validate({"backends": [{"url": "http://a:1", "name": "npu"}]})
+    dispatcher = Dispatcher(settings.to_scheduling(), settings.to_backend_limits())
+    before = lines(scheduler_families(dispatcher.snapshot(0.0)))
+    assert 'lanewise_installments_total{backend="npu",outcome="miss"} 0.0' in before
+    assert not any("hit_ratio" in line for line in before)
+    dispatcher.offer(0.0, Ticket(1, lane=1, prompt_tokens=9000, output_tokens=10, splittable=True))
+    for cached in (0, 1024, 2040):
+        dispatcher.part_ended(1.0, 1, cached)
+    seen = lines(scheduler_families(dispatcher.snapshot(1.0)))
+    assert {
+        'lanewise_installments_total{backend="npu",outcome="first"} 1.0',
+        'lanewise_installments_total{backend="npu",outcome="hit"} 2.0',
+        'lanewise_installment_recomputed_tokens_total{backend="npu"} 8.0',
+        'lanewise_installment_mode{backend="npu",mode="on"} 1.0',
+        'lanewise_installment_mode{backend="npu",mode="off"} 0.0',
+    } <= set(seen)
+    assert any(line.startswith('lanewise_installment_hit_ratio{backend="npu"} 0.99') for line in seen)
+
+
+def test_without_installments_there_is_no_mode():
+    settings = Settings.model_validate({"backends": ["http://a:1"], "installments": "off"})
+    dispatcher = Dispatcher(settings.to_scheduling(), settings.to_backend_limits())
+    assert not any("installment_mode" in line for line in lines(scheduler_families(dispatcher.snapshot(0.0))))
+
+
 def test_without_a_budget_there_is_no_limit_series():
     settings = Settings.model_validate(
         {"backends": ["http://a:1"], "scheduling": {"prefill_budget_tokens": "unlimited"}}

@@ -526,3 +526,4 @@ def test_how_busy_a_backend_is_can_be_asked_without_a_walk(fed):
     d.offer(100)
     d.leave(1)
     assert d.dispatcher.busy("a") == (1, 2)
+    assert d.dispatcher.busy("gone") == (0, 0)
