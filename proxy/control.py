@@ -71,10 +71,11 @@ class Control:
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, user: int) -> Reply:
+        async with asyncio.timeout(_PATIENCE_S):
+            line = await reader.readline()
         if user not in {0, os.getuid()}:
             return {"done": False, "sentences": [f"user {user} may not give orders to this proxy"]}
-        async with asyncio.timeout(_PATIENCE_S):
-            order = json.loads(await reader.readline())
+        order = json.loads(line)
         if not isinstance(order, dict):
             return {"done": False, "sentences": ["an order is a JSON object"]}
         return await self._obey(order)
