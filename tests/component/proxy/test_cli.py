@@ -234,3 +234,82 @@ def test_a_bad_configuration_starts_nothing(bad_file, run):
     assert (code, out, len(err.splitlines())) == (2, "", 2)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
+
+
+# ---------------------------------------------------------------- another configuration while it runs
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A configuration that a process is started from."""
+    path = tmp_path / "lanewise.yaml"
+    path.write_text(f"backends: [{BACKEND}]\nscheduling: {{concurrency: 8}}\nstate_dir: {tmp_path / 'state'}\n")
+    return path
+
+
+def next_line(proxy, words):
+    for line in proxy.process.stderr:
+        if words in line:
+            return line
+    raise AssertionError(f"it ended without saying {words!r}")
+
+
+def test_reload_rollback_and_verdict_tell_what_they_did_and_exit_as_they_ended(run, file):
+    with served("--config", str(file)) as proxy:
+        proxy.wait_until_it_serves()
+        where = ("--admin", f"127.0.0.1:{proxy.admin}")
+        file.write_text(file.read_text().replace("concurrency: 8", "concurrency: 9"))
+        code, out, err = run("reload", *where)
+        assert (code, err) == (0, "")
+        assert out.splitlines()[0] == "scheduling.concurrency: 8 -> 9"
+        assert out.splitlines()[1].endswith("is in force, generation 2")
+        code, out, _ = run("verdict", "keep", "--reason", "p99 halved", *where, "--json")
+        assert (code, json.loads(out)["sentences"][0].endswith("is judged keep: p99 halved")) == (0, True)
+        good = file.read_text()
+        file.write_text(good.replace("concurrency", "concurency"))
+        code, out, err = run("reload", *where)
+        assert (code, out) == (2, "")
+        assert f'lanewise: {file}:2: unknown key "scheduling.concurency"; did you mean "concurrency"?' in err
+        code, out, _ = run("reload", *where, "--json", "--config", file)
+        assert (code, json.loads(out)["done"]) == (2, False)
+        code, out, _ = run("rollback", "--reason", "too slow", *where)
+        assert (code, out.splitlines()[0]) == (0, "scheduling.concurrency: 9 -> 8")
+        assert f"in-force-{proxy.admin}.yaml" in out
+        code, out, err = run("rollback", *where)
+        assert (code, out) == (2, "")
+        assert "no configuration is known that was in force before this one" in err
+        _, body = proxy.get("/status.json")
+        assert json.loads(body)["reload"]["generation"] == 3
+
+
+def test_sighup_reloads_and_a_broken_file_is_said_in_the_log(file):
+    with served("--config", str(file)) as proxy:
+        proxy.wait_until_it_serves()
+        good = file.read_text()
+        file.write_text(good + "nonsense: 1\n")
+        proxy.process.send_signal(signal.SIGHUP)
+        assert 'unknown key "nonsense"' in next_line(proxy, "configuration not changed")
+        file.write_text(good.replace("concurrency: 8", "concurrency: 7"))
+        proxy.process.send_signal(signal.SIGHUP)
+        assert "scheduling.concurrency: 8 -> 7" in next_line(proxy, "generation 2")
+        assert proxy.end()[0] == 0
+
+
+def test_flags_and_environment_are_read_again_as_they_were_given(run, file):
+    with served("--config", str(file), LANEWISE_SCHEDULING__AGEING="5") as proxy:
+        proxy.wait_until_it_serves()
+        file.write_text("backends: [http://127.0.0.1:2]\nlisten: 127.0.0.1:1\n" + file.read_text().split("\n", 1)[1])
+        code, out, _ = run("reload", "--admin", f"127.0.0.1:{proxy.admin}")
+        assert (code, out.splitlines()[0].startswith("nothing differs")) == (0, True)
+
+
+def test_orders_without_a_proxy_are_exit_code_1(run, unused_tcp_port):
+    for command in (("reload",), ("rollback",), ("verdict", "bad")):
+        code, out, err = run(*command, "--admin", f"127.0.0.1:{unused_tcp_port}")
+        assert (code, out) == (1, "")
+        assert f"admin listener on port {unused_tcp_port} takes orders here: Connection refused" in err
+
+
+def test_a_verdict_is_one_of_two(run):
+    code, _, err = run("verdict", "perhaps")
+    assert (code, len(err.splitlines())) == (2, 1)
