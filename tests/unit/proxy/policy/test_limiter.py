@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.policy.job import NEVER
@@ -182,6 +182,7 @@ def test_what_was_seen_before_it_adapts_does_not_count():
 WINDOWS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 50), st.integers(0, 300), st.integers(1, 8)), max_size=60)
 
 
+@settings(deadline=None)
 @given(start=st.integers(1, 400), floor=st.integers(1, 50), more=st.integers(0, 200), windows=WINDOWS)
 def test_the_limit_never_leaves_its_bounds_and_moves_by_the_rule_alone(start, floor, more, windows):
     settings = Adaptive(tpot_slo_s=0.1, floor=floor, ceiling=floor + more)
@@ -200,6 +201,7 @@ def test_the_limit_never_leaves_its_bounds_and_moves_by_the_rule_alone(start, fl
     assert set(w.limiter.counts) == set(POSSIBLE_MOVES)
 
 
+@settings(deadline=None)
 @given(start=st.integers(8, 256), knee=st.integers(12, 200))
 def test_it_comes_to_rest_where_tpot_meets_the_target(start, knee):
     """TPOT grows with what runs and meets the target at `knee`; there is always more to run."""
