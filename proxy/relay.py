@@ -180,12 +180,12 @@ class Relay:
                     exchange.first_token = now
                     self._first_token()
                     self._first_token = None
-                elif self._pace is not None:
+                elif (pace := self._pace) is not None:
                     if self._connection.held_back:  # type: ignore[union-attr]
                         self._connection.held_back = False  # type: ignore[union-attr]
                     else:
-                        self._pace.seconds += now - exchange.last_token  # type: ignore[operator]
-                        self._pace.events += events
+                        pace.seconds += now - exchange.last_token  # type: ignore[operator]
+                        pace.events += events
                 exchange.last_token = now
         exchange.response_bytes += len(payload)
         self.delivery.pass_on(wire, payload)
