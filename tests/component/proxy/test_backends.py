@@ -269,3 +269,86 @@ async def test_an_engine_that_comes_up_later_is_noticed(engine, watch):
             watched.changed.clear()
             await watched.changed.wait()
     assert watched.changes[-1] == ("b0", True)
+
+
+# ---------------------------------------------------------------- another configuration
+
+
+def fleet(*engines, **probes):
+    return Settings.model_validate(
+        {
+            "backends": [{"url": engine.url, "name": name} for name, engine in engines],
+            "probes": {"interval": "1h", "scrape_metrics": False, **probes},
+        }
+    )
+
+
+@asynccontextmanager
+async def two_engines():
+    first, second = FakeEngine(), FakeEngine()
+    async with serving(first), serving(second):
+        yield first, second
+
+
+async def test_a_newcomer_is_probed_before_anybody_hears_of_it():
+    async with two_engines() as (first, second):
+        told = []
+        backends = Backends(fleet(("a", first)), lambda name, up: told.append((name, up)))
+        await backends.start()
+        wanted = fleet(("a", first), ("b", second))
+        met = await backends.meet(wanted)
+        assert [(one.name, one.up) for one in met] == [("b", True)]
+        assert told == [("a", False), ("a", True)]
+        assert [view.name for view in backends.views()] == ["a"]
+        backends.change(wanted, met)
+        assert [limits.models for limits in backends.limits()] == [frozenset({"qwen", "lora"})] * 2
+        backends.introduce(met)
+        assert told[2:] == [("b", True)]
+        await backends.close()
+
+
+async def test_one_that_stays_is_not_probed_again_and_one_that_moved_is_a_newcomer():
+    async with two_engines() as (first, second):
+        backends = Backends(fleet(("a", first)), lambda _name, _up: None)
+        await backends.start()
+        asked = len(first.asked)
+        assert await backends.meet(fleet(("a", first), down_after=9)) == ()
+        assert len(first.asked) == asked
+        assert [one.name for one in await backends.meet(fleet(("a", second)))] == ["a"]
+        await backends.close()
+
+
+async def test_one_that_is_gone_is_watched_no_more():
+    async with two_engines() as (first, second):
+        backends = Backends(fleet(("a", first), ("b", second)), lambda _name, _up: None)
+        await backends.start()
+        watching = backends._watched["b"].task
+        backends.change(fleet(("a", first)), ())
+        await asyncio.gather(watching, return_exceptions=True)
+        assert watching.cancelled()
+        backends.report_failure("b")
+        assert [view.name for view in backends.views()] == ["a"]
+        await backends.close()
+
+
+async def test_a_shorter_interval_holds_at_once_and_not_after_the_old_one():
+    async with two_engines() as (first, _):
+        backends = Backends(fleet(("a", first)), lambda _name, _up: None)
+        await backends.start()
+        asked = len(first.asked)
+        backends.change(fleet(("a", first), interval="50ms"), ())
+        async with asyncio.timeout(PATIENCE_S):
+            while len(first.asked) < asked + 2:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        await backends.close()
+
+
+async def test_how_many_probes_must_agree_follows():
+    async with two_engines() as (first, _):
+        changes = []
+        backends = Backends(fleet(("a", first), down_after=9), lambda name, up: changes.append((name, up)))
+        await backends.start()
+        backends.change(fleet(("a", first), down_after=1), ())
+        backends.report_failure("a")
+        assert changes[-1] == ("a", False)
+        await backends.close()
