@@ -87,7 +87,7 @@ class Reloader:
         self._file = file
         if self._file is not None:
             try:
-                self._history = await asyncio.to_thread(self._file.read)
+                self._history = await asyncio.to_thread(_remembered, self._file)
             except (OSError, ValueError, KeyError, TypeError) as error:
                 _log.warning("the history in %s cannot be read (%s); a new one begins", self._file.path, error)
         self._history.enter(loaded.settings.hash, minimal(loaded), self._in_force.since)
@@ -196,6 +196,7 @@ class Reloader:
         entry = self._history.earlier_good()
         if entry is None:
             raise Refused("no configuration is known that was in force before this one and was not judged bad")
+        self._check_busy()
         new = self._restore(entry)
         found = self._compare(new)
         left = self._in_force.sha
@@ -222,9 +223,7 @@ class Reloader:
 
     async def _swap(self, new: Settings, text: str | None, found: tuple[Change, ...], doubts: list[str]) -> Report:
         """Put `new` in force; `text` is None for one that is remembered."""
-        busy = self._target.busy
-        if busy is not None:
-            raise Refused(f"{busy}; nothing was changed")
+        self._check_busy()
         doubts = [*doubts, *(f"{one.key}: {one.text}" for one in warnings(new)), *await self._target.change_to(new)]
         self._in_force.take(new, tuple(doubts))
         if text is None:
@@ -239,6 +238,11 @@ class Reloader:
         for doubt in doubts:
             _log.warning(doubt)
         return report
+
+    def _check_busy(self) -> None:
+        busy = self._target.busy
+        if busy is not None:
+            raise Refused(f"{busy}; nothing was changed")
 
     def _take_verdict(self) -> None:
         entry = self._history.in_force
@@ -261,6 +265,21 @@ class Reloader:
 
     def _report(self, *, done: bool, **more: Any) -> Report:
         return Report(done, self._in_force.sha, self._in_force.generation, **more)
+
+
+def _remembered(file: HistoryFile) -> History:
+    """Read a history that another version may have written: what a text means, and its hash, is what it is today."""
+    history = file.read()
+    known: dict[str, Entry] = {}
+    for entry in history.entries:
+        try:
+            entry.sha = load_text(entry.text, entry.sha).hash
+        except ConfigurationError as error:
+            _log.warning("configuration %s can be returned to no more: %s", entry.sha, error.sentences[0])
+        else:
+            known.pop(entry.sha, None)
+            known[entry.sha] = entry
+    return History(list(known.values()))
 
 
 def _because(entry: Entry) -> str:

@@ -16,6 +16,7 @@ from engines import Engine, chat_answer, chat_chunk, chat_events, gated, healthy
 from proxy import app
 from proxy.control import ControlError, give
 from proxy.exchange import Exchange
+from proxy.history import Entry, History
 from proxy.policy.outcome import Outcome
 from proxy.settings import load
 
@@ -409,6 +410,28 @@ async def test_the_last_good_configuration_is_found_again_after_a_restart(path, 
             with caplog.at_level(logging.WARNING, logger="lanewise"):
                 await proxy.app.reloader.begin(load(path), proxy.app._history_file())
             assert "was judged bad (slow after all)" in caplog.text
+
+
+async def test_what_another_version_wrote_is_read_as_it_means_today_and_the_rest_is_said(path, tmp_path, caplog):
+    async with Engine(healthy) as engine:
+        plain = document(engine, state_dir=str(tmp_path))
+        async with serving(path, plain) as proxy:
+            old = yaml.safe_dump({**plain, "scheduling": {**plain["scheduling"], "ageing": 3}})
+            history = History([Entry("0123456789ab", old, 1.0), Entry("ba9876543210", "a_key_of_tomorrow: 1\n", 2.0)])
+            proxy.app._history_file().write(history)
+            with caplog.at_level(logging.WARNING, logger="lanewise"):
+                await proxy.app.reloader.begin(load(path), proxy.app._history_file())
+            assert "configuration ba9876543210 can be returned to no more" in caplog.text
+            assert (await proxy.app.reloader.rollback("")).changed == ["scheduling.ageing: 10.0 -> 3.0"]
+
+
+async def test_a_history_that_is_no_history_costs_only_the_memory(path, tmp_path, caplog):
+    async with Engine(healthy) as engine, serving(path, document(engine, state_dir=str(tmp_path))) as proxy:
+        proxy.app._history_file().path.write_text("{")
+        with caplog.at_level(logging.WARNING, logger="lanewise"):
+            await proxy.app.reloader.begin(load(path), proxy.app._history_file())
+        assert "a new one begins" in caplog.text
+        assert (await proxy.app.reloader.rollback("")).done is False
 
 
 async def test_a_state_directory_that_cannot_be_used_costs_only_the_memory(path, tmp_path, caplog):
