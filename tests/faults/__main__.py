@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.faults import raw, suite
 from tests.faults.case import CASES, KINDS, Case, Row, run
@@ -17,7 +18,7 @@ from tests.faults.table import write_table
 
 STATIONS = 4
 """Proxies that the raw cases are spread over."""
-BESIDE = 5
+BESIDE = 4
 """Other cases that run at the same time."""
 
 
@@ -33,9 +34,10 @@ def main(arguments: Sequence[str]) -> int:
     rows = asyncio.run(_run_all(chosen, options))
     seconds = time.monotonic() - began
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps([row.as_json() for row in rows], indent=1, ensure_ascii=False) + "\n", "utf-8")
+    lines = _merged(options.out, rows) if options.merge else [row.as_json() for row in rows]
+    options.out.write_text(json.dumps(lines, indent=1, ensure_ascii=False) + "\n", "utf-8")
     if options.table:
-        write_table(ROOT / "docs/faults.md", rows)
+        write_table(ROOT / "docs/faults.md", lines)
     _print_summary(rows, seconds, options.out)
     if options.target == "naive":
         return _judge_control(rows)
@@ -53,8 +55,16 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         help="naive: the control, a forwarder that must fail a known set of the raw rows",
     )
     parser.add_argument("--out", type=Path, default=ROOT / "runs/faults/latest.json")
+    parser.add_argument("--merge", action="store_true", help="keep the rows of the last run that are not run now")
     parser.add_argument("--table", action="store_true", help="also write docs/faults.md")
     return parser.parse_args(arguments)
+
+
+def _merged(out: Path, rows: list[Row]) -> list[dict[str, Any]]:
+    """The lines of the file, those of the cases that ran put anew; lines of cases that are gone are dropped."""
+    kept = json.loads(out.read_text("utf-8")) if out.exists() else []
+    lines = {line["id"]: line for line in kept if line["id"] in CASES} | {row.case.id: row.as_json() for row in rows}
+    return sorted(lines.values(), key=lambda line: (KINDS.index(line["kind"]), line["id"]))
 
 
 def _wanted(one: Case, options: argparse.Namespace) -> bool:
@@ -71,7 +81,7 @@ def _raise_descriptor_limit() -> None:
 
 
 async def _run_all(chosen: list[Case], options: argparse.Namespace) -> list[Row]:
-    """Raw cases on a few stations, others beside them (the longest kinds first), then one by one what must be alone."""
+    """Raw cases on a few stations, then others side by side (the longest first), then one by one what must be alone."""
     others = sorted((one for one in chosen if one.kind != "raw"), key=lambda one: -KINDS.index(one.kind))
     slots = asyncio.Semaphore(BESIDE)
 
@@ -79,11 +89,8 @@ async def _run_all(chosen: list[Case], options: argparse.Namespace) -> list[Row]
         async with slots:
             return _said(await run(one))
 
-    raw_rows, *rows = await asyncio.gather(
-        _run_raw([one for one in chosen if one.kind == "raw"], options.target),
-        *(beside(one) for one in others if not one.alone),
-    )
-    rows += raw_rows
+    rows = await _run_raw([one for one in chosen if one.kind == "raw"], options.target)
+    rows += await asyncio.gather(*(beside(one) for one in others if not one.alone))
     for one in others:
         if one.alone:
             rows.append(_said(await run(one)))

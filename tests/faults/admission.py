@@ -225,6 +225,7 @@ async def _burst() -> dict[str, Any]:
         await asyncio.sleep(0.5)
         most = max(most, int((await station.held())["waiting"]))
         everyone.cancel()
+        await asyncio.gather(everyone, return_exceptions=True)
         held = await leave(station, clients)
     return {
         "most_waiting": most,

@@ -69,14 +69,14 @@ WHOLE = stream([text("a"), text("b"), text("c", "length"), usage(10, 3), DONE])
     {
         "exit": 130,
         "complete": False,
-        "shots": 60,
+        "shots": 200,
         "outcomes": {"ok": {"at_least": 10}, "cancelled": {"at_least": 10}},
         "summary": {"warned": True},
     },
     why="the part that ran is written and marked as a part; every planned request has an outcome",
 )
 async def _interrupt() -> dict[str, Any]:
-    async with running(Asked(trace=mooncake(60, 50)), WHOLE) as replay:
+    async with running(Asked(trace=mooncake(200, 50)), WHOLE) as replay:
         await _sent(replay, 20)
         replay.process.signal(signal.SIGINT)
         await ended(replay)

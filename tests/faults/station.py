@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INJECT = Path(__file__).resolve().parent / "inject"
 """Put on PYTHONPATH, its `sitecustomize` module plants faults inside the process under test."""
 _LISTENS = re.compile(r"listens on ([\d.]+):(\d+), admin on ([\d.]+):(\d+)")
-_START_S = 60.0
+_START_S = 120.0
 
 QUIET_PROBES = {"interval": "1h", "timeout": "20s", "scrape_metrics": False}
 """One probe at the start, then none: all that reaches the upstream is a client's doing."""

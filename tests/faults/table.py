@@ -6,7 +6,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.faults.case import KINDS, Row
+from tests.faults.case import KINDS
+
+Line = dict[str, Any]
+"""One row of runs/faults/latest.json."""
 
 _TITLES = {
     "raw": "Bytes: HTTP framing, paths and headers",
@@ -45,57 +48,56 @@ _LEFT_OUT = {"held_after", "body", "words", "first", "log", "said", "tail", "tra
 _CELL = 160
 
 
-def write_table(path: Path, rows: list[Row]) -> None:
+def write_table(path: Path, rows: list[Line]) -> None:
     """Write the page."""
     parts = [_INTRODUCTION, _counts(rows)]
-    parts += [_failures(rows)] if not all(row.passed for row in rows) else []
-    parts += [_kind(kind, [row for row in rows if row.case.kind == kind]) for kind in KINDS]
+    parts += [_failures(rows)] if not all(row["passed"] for row in rows) else []
+    parts += [_kind(kind, [row for row in rows if row["kind"] == kind]) for kind in KINDS]
     path.write_text("\n".join(part for part in parts if part).rstrip() + "\n", "utf-8")
 
 
-def _counts(rows: list[Row]) -> str:
+def _counts(rows: list[Line]) -> str:
     lines = [
         f"## Result\n\naiohttp {version('aiohttp')}, uvloop {version('uvloop')}.\n",
         "| kind | rows | passed | not run |",
     ]
     lines.append("|---|---|---|---|")
     for kind in KINDS:
-        of = [row for row in rows if row.case.kind == kind]
-        not_run = sum("not run" in row.got for row in of)
-        lines.append(f"| {kind} | {len(of)} | {sum(row.passed for row in of)} | {not_run or ''} |")
-    lines.append(
-        f"| all | {len(rows)} | {sum(row.passed for row in rows)} | {sum('not run' in r.got for r in rows) or ''} |"
-    )
+        of = [row for row in rows if row["kind"] == kind]
+        not_run = sum("not run" in row["got"] for row in of)
+        lines.append(f"| {kind} | {len(of)} | {sum(row['passed'] for row in of)} | {not_run or ''} |")
+    passed, not_run = sum(row["passed"] for row in rows), sum("not run" in row["got"] for row in rows)
+    lines.append(f"| all | {len(rows)} | {passed} | {not_run or ''} |")
     return "\n".join(lines) + "\n"
 
 
-def _failures(rows: list[Row]) -> str:
+def _failures(rows: list[Line]) -> str:
     lines = ["## What fails\n", "| id | sent or broken | missed |", "|---|---|---|"]
     lines += [
-        f"| {row.case.id} | {_cell(row.case.input)} | {_cell('; '.join(row.unmet), 300)} |"
+        f"| {row['id']} | {_cell(row['input'])} | {_cell('; '.join(row['unmet']), 300)} |"
         for row in rows
-        if not row.passed
+        if not row["passed"]
     ]
     return "\n".join(lines) + "\n"
 
 
-def _kind(kind: str, rows: list[Row]) -> str:
+def _kind(kind: str, rows: list[Line]) -> str:
     if not rows:
         return ""
     lines = [f"## {_TITLES[kind]}\n", "| id | sent or broken | what must happen | seen | |", "|---|---|---|---|---|"]
     for row in rows:
-        wanted = row.case.why or _said(row.case.expected)
-        verdict = "passed" if row.passed else "**failed**"
-        lines.append(f"| {row.case.id} | {_cell(row.case.input)} | {_cell(wanted)} | {_cell(_seen(row))} | {verdict} |")
+        wanted = row["why"] or _said(row["expected"])
+        verdict = "passed" if row["passed"] else "**failed**"
+        lines.append(f"| {row['id']} | {_cell(row['input'])} | {_cell(wanted)} | {_cell(_seen(row))} | {verdict} |")
     return "\n".join(lines) + "\n"
 
 
-def _seen(row: Row) -> str:
-    if row.case.kind == "raw" and "statuses" in row.got:
-        got = row.got
+def _seen(row: Line) -> str:
+    if row["kind"] == "raw" and "statuses" in row["got"]:
+        got = row["got"]
         statuses = got["statuses"] if isinstance(got["statuses"], str) else ", ".join(map(str, got["statuses"]))
         return f"{statuses or 'no answer'}{', closed' if got['closed'] else ''}; {got['upstream']['requests']} upstream"
-    return _said(_without_noise(row.got))
+    return _said(_without_noise(row["got"]))
 
 
 def _without_noise(value: Any) -> Any:

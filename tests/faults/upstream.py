@@ -17,7 +17,7 @@ from typing import Any, Self
 
 Fields = list[tuple[bytes, bytes]]
 _LIMIT = 64 * 2**20
-_PROBED = {"/health", "/metrics", "/version", "/v1/models"}
+_PROBED = {"GET /health", "GET /metrics", "GET /version", "GET /v1/models", "POST /tokenize"}
 
 
 @dataclass
@@ -226,7 +226,7 @@ async def _end_of(connection: Connection) -> None:
 
 def is_probe(seen: Seen) -> bool:
     """Tell the proxy's own polls from what a client sent: a poll has no client behind it to be forwarded for."""
-    return seen.method == "GET" and seen.path in _PROBED and not seen.all("x-forwarded-for")
+    return f"{seen.method} {seen.path}" in _PROBED and not seen.all("x-forwarded-for")
 
 
 async def _read_request(connection: Connection, nth: int, into: list[Seen]) -> Seen | None:
@@ -322,6 +322,8 @@ async def healthy(seen: Seen, connection: Connection) -> None:
         await connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n")
     elif seen.path.startswith("/v1/models"):
         await connection.answer(MODELS)
+    elif seen.path == "/tokenize":
+        await connection.answer(b'{"detail":"Not Found"}', "404 Not Found")
     elif seen.streams:
         await connection.head()
         for item in chat_events(usage=wants_usage(seen)):
