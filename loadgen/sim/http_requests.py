@@ -110,7 +110,11 @@ def read_chat(document: Mapping[str, Any], served: Served) -> Job:
     """
     messages = _required(document, "messages", list)
     _check(document, served)
-    ids = _conversation(document, messages, served)
+    turns = _conversation(document, messages, served)
+    _check_characters(sum(len(words) for _, words in turns) + 50, served)
+    ids = _templated(document, turns)
+    if len(ids) > served.context:
+        raise too_many_tokens(served.context, len(ids), exact=False)
     asked = _whole(document, "max_completion_tokens")
     asked = _whole(document, "max_tokens") if asked is None else asked
     return _job(document, served, chat=True, prompts=(ids,), asked=asked, default=served.context)
@@ -149,8 +153,7 @@ def read_tokenize(document: Mapping[str, Any], served: Served) -> list[int]:
     """
     _check_model(document, served)
     if "messages" in document:
-        answer = document.get("add_generation_prompt", True) is not False
-        return text.encode_chat(_turns(_required(document, "messages", list), served), answer=answer)
+        return _templated(document, _conversation(document, _required(document, "messages", list), served))
     return text.encode(_required(document, "prompt", str))
 
 
@@ -235,15 +238,16 @@ def _check_tools(document: Mapping[str, Any]) -> None:
         raise ApiError(400, 'tool_choice="required" requires --tool-call-parser to be set')
 
 
-def _conversation(document: Mapping[str, Any], messages: list[Any], served: Served) -> list[int]:
+def _conversation(document: Mapping[str, Any], messages: list[Any], served: Served) -> list[tuple[str, str]]:
+    """Return every turn that the chat template writes, tools in front."""
     turns = _turns(messages, served)
     if document.get("tools"):
         turns.insert(0, ("system", orjson.dumps(document["tools"]).decode()))
-    _check_characters(sum(len(words) for _, words in turns) + 50, served)
-    ids = text.encode_chat(turns)
-    if len(ids) > served.context:
-        raise too_many_tokens(served.context, len(ids), exact=False)
-    return ids
+    return turns
+
+
+def _templated(document: Mapping[str, Any], turns: list[tuple[str, str]]) -> list[int]:
+    return text.encode_chat(turns, answer=document.get("add_generation_prompt", True) is not False)
 
 
 def _turns(messages: list[Any], served: Served) -> list[tuple[str, str]]:

@@ -435,6 +435,22 @@ async def test_an_engine_that_shows_nothing_is_fed_four_parts_and_then_no_more(f
     assert seen(proxy).installments is Mode.OFF
 
 
+async def test_without_a_counter_the_clock_is_asked_whether_a_part_was_alone_and_how_long_it_took(fed, monkeypatch):
+    asked = []
+
+    class Clock:
+        def found(self, done, tokens, seconds, *, alone):
+            asked.append((done, tokens, alone))
+            assert 0 < seconds < PATIENCE_S
+            return done or None
+
+    monkeypatch.setattr(feeding, "PartClock", Clock)
+    _, proxy = await fed(PrefixEngine(details=False))
+    assert (await (await proxy.client()).post(chat(words(5000)))).status == 200
+    assert asked == [(0, 1024, True), (1024, 1024, True), (2048, 1024, True), (3072, 1024, True)]
+    assert seen(proxy).installments is Mode.ON
+
+
 async def nobody_knows(*args, **fields):
     return None
 

@@ -107,3 +107,12 @@ def test_a_message_that_is_no_message_is_named_by_its_place():
 def test_every_refusal_is_a_document():
     body = refused(read_completion, {"prompt": "x", "model": "other"}).body
     assert orjson.loads(orjson.dumps(body))["error"]["code"] == 404
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"add_generation_prompt": False}, {"tools": [{"type": "function"}], "tool_choice": {"type": "function"}}],
+)
+def test_tokenize_gives_the_ids_that_the_chat_runs(fields):
+    document = {"messages": [{"role": "user", "content": "how long?"}], **fields}
+    assert tuple(read_tokenize(document, SERVED)) == tuple(read_chat(document, SERVED).prompts[0])
