@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from proxy.settings.model import Settings
-from proxy.settings.sections import PRESETS
+from proxy.settings.sections import PRESETS, SHORT_FORMS
 from proxy.settings.sentences import explain, unknown_key
 from proxy.settings.tree import dotted, leaves, section_at
 from proxy.settings.units import Address
@@ -123,9 +123,15 @@ class _Given:
         self.values: dict[str, Any] = _without_empty_sections(document.values, ())
         self._document = document
         self._places: dict[KeyPath, str] = {path: document.place(path) for path in document.lines}
+        for name, key in SHORT_FORMS.items():
+            if isinstance(self.values.get(name), (str, bool)):
+                self.values[name] = {key: self.values[name]}
+                self._places[name, key] = self._places[name,]
 
     def add(self, path: KeyPath, value: Any, place: str) -> None:
         """Let one value win over what was there before; a mapping is merged key by key."""
+        if len(path) == 1 and path[0] in SHORT_FORMS and isinstance(value, (str, bool)):
+            path = (path[0], SHORT_FORMS[str(path[0])])
         if isinstance(value, dict) and value and section_at(Settings, path) is not None:
             for key, inner in value.items():
                 self.add((*path, key), inner, place)

@@ -353,6 +353,10 @@ class Scheduling(Section):
         return {**PRESETS.get(preset if isinstance(preset, str) else "", {}), **value}
 
 
+SHORT_FORMS = {"installments": "mode"}
+"""Sections that may be written as one word: section, and the key that the word is for."""
+
+
 def read_switch(value: Any) -> Any:
     """Let the bare words `on` and `off` stay words: YAML reads them as true and false."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
@@ -392,7 +396,7 @@ class Installments(Section):
     @model_validator(mode="before")
     @classmethod
     def _mode_alone(cls, value: Any) -> Any:
-        return {"mode": value} if isinstance(value, (str, bool)) else value
+        return {SHORT_FORMS["installments"]: value} if isinstance(value, (str, bool)) else value
 
 
 class Limits(Section):

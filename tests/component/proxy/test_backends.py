@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from proxy.backends import Backends, Model, State
+from proxy.backends import Backends, Model, PrefixCaching, State
 from proxy.settings import Settings
 
 MODELS = {"object": "list", "data": [{"id": "qwen", "max_model_len": 32768}, {"id": "lora"}]}
@@ -249,6 +249,43 @@ async def test_without_scraping_the_metrics_path_is_left_alone(engine, watch):
     watched = watch(engine.url, scrape_metrics=False)
     await watched.backends.probe("b0")
     assert "/metrics" not in dict(engine.asked)
+
+
+CACHE = 'vllm:cache_config_info{block_size="16",enable_prefix_caching="True",engine="%d"} 1.0\n'
+
+
+async def test_what_an_engine_says_of_its_prefix_cache_is_told_once_and_again_after_a_restart(engine, watch):
+    told = []
+    watched = watch(engine.url)
+    watched.backends._on_caching = lambda name, caching: told.append((name, caching))
+    await watched.backends.probe("b0")
+    assert told == [("b0", PrefixCaching())]
+    engine.answers["/metrics"] = (200, CACHE % 0 + CACHE % 1 + "process_start_time_seconds 100.0\n")
+    await watched.backends.probe("b0")
+    await watched.backends.probe("b0")
+    assert told[1:] == [("b0", PrefixCaching(enabled=True, block_tokens=16, engines=2, started_s=100.0))]
+    engine.answers["/metrics"] = (200, CACHE % 0 + "process_start_time_seconds 200.0\n")
+    await watched.backends.probe("b0")
+    assert told[2:] == [("b0", PrefixCaching(enabled=True, block_tokens=16, engines=1, started_s=200.0))]
+
+
+async def test_the_counter_of_cache_hits_is_read_when_asked_for(engine, watch):
+    watched = watch(engine.url)
+    engine.answers["/metrics"] = (200, 'vllm:prefix_cache_hits_total{engine="0"} 1024.0\n')
+    assert await watched.backends.prefix_hits("b0") == 1024.0
+    engine.answers["/metrics"] = (500, "")
+    assert await watched.backends.prefix_hits("b0") is None
+    assert await watched.backends.prefix_hits("gone") is None
+    assert await watch(engine.url, scrape_metrics=False).backends.prefix_hits("b0") is None
+
+
+async def test_only_backends_that_are_up_and_serve_a_model_are_named_for_it(engine, watch):
+    watched = watch(engine.url, "http://127.0.0.1:9")
+    assert watched.backends.up_for("qwen") == []
+    for name in ("b0", "b1"):
+        await watched.backends.probe(name)
+    assert watched.backends.up_for("qwen") == watched.backends.up_for(None) == ["b0"]
+    assert watched.backends.up_for("another") == []
 
 
 async def test_an_answer_without_end_is_cut_off(engine, watch):

@@ -24,6 +24,11 @@ def test_keeping_connections_longer_than_the_engine_does_is_pointed_out():
     assert keys(timeouts={"idle_connection": "5s"}) == ["timeouts.idle_connection"]
 
 
+def test_parts_beside_an_engine_that_cuts_long_prefills_itself_are_pointed_out():
+    assert keys(installments="on", scheduling={"budget_mode": "separate"}) == ["installments.mode"]
+    assert keys(scheduling={"budget_mode": "separate"}) == keys(installments="on") == []
+
+
 def test_recording_text_is_pointed_out():
     assert keys(recorder={"text": True}) == []
     assert keys(recorder={"enabled": True, "text": True}) == ["recorder.text"]

@@ -158,3 +158,14 @@ def test_the_admin_address_is_found_in_a_broken_file(tmp_path, monkeypatch):
     assert str(admin_address(broken, [flag("admin", "127.0.0.1:9102")])) == "127.0.0.1:9102"
     with pytest.raises(ConfigurationError, match="--admin: admin is 'x': not an address"):
         admin_address(broken, [flag("admin", "x", "--admin")])
+
+
+def test_a_section_written_as_one_word_has_its_source_and_does_not_hide_its_other_keys(file, monkeypatch):
+    file.write_text(file.read_text() + "installments: off\n")
+    loaded = load(file)
+    assert (loaded.settings.installments.mode, loaded.origins["installments.mode"]) == ("off", f"{file}:7")
+    with_pause = load(file, [flag("installments.pause", "1", "--set installments.pause")])
+    assert (with_pause.settings.installments.mode, with_pause.settings.installments.pause) == ("off", 1.0)
+    monkeypatch.setenv("LANEWISE_INSTALLMENTS", "on")
+    louder = load(file)
+    assert (louder.settings.installments.mode, louder.origins["installments.mode"]) == ("on", "LANEWISE_INSTALLMENTS")

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.policy.classify import CapAction
-from proxy.policy.limits import Adaptive, BudgetMode, LaneOrder
+from proxy.policy.limits import Adaptive, BudgetMode, Installments, LaneOrder
 from proxy.settings import LANES, Settings
 
 
@@ -72,6 +72,24 @@ def test_bounds_that_nobody_wrote_make_room_for_the_start(backend, scheduling, f
 
 def test_adaptation_can_be_switched_off():
     assert adaptive(scheduling={"adaptive": {"enabled": False, "floor": 100}}) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "mode"),
+    [("auto", "auto"), (True, "on"), (False, "off"), ({"mode": False}, "off"), ({"pause": 1}, "auto")],
+)
+def test_installments_may_be_one_word_which_yaml_reads_as_true_or_false(written, mode):
+    assert settings(installments=written).installments.mode == mode
+
+
+def test_the_scheduling_core_gets_installments_unless_they_are_off_or_the_engine_cuts_prefills_itself():
+    chosen = settings(installments={"part_tokens": "1K", "parts_at_most": 8, "pause": 1}).to_scheduling()
+    assert chosen.installments == Installments(part_tokens=1024, parts_at_most=8, pause=1.0)
+    assert settings().to_scheduling().installments == Installments()
+    separate = {"budget_mode": "separate"}
+    assert settings(installments="off").to_scheduling().installments is None
+    assert settings(scheduling=separate).to_scheduling().installments is None
+    assert settings(installments="on", scheduling=separate).to_scheduling().installments == Installments()
 
 
 def test_lane_policies_carry_the_output_rules_and_the_longest_prompt():
