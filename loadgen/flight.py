@@ -1,7 +1,7 @@
 """One request in flight: the stamps it collects and how it ended."""
 
 from collections.abc import Callable
-from itertools import pairwise
+from operator import sub
 from typing import Any
 from zlib import crc32
 
@@ -36,7 +36,7 @@ class Timeline:
         """Return microseconds of the plan from `origin_ns` to the first time and from each to the next."""
         factor = self._speed / 1000
         offsets = [int((time - origin_ns) * factor + 0.5) for time in times_ns]
-        return (offsets[0], *(later - earlier for earlier, later in pairwise(offsets))) if offsets else ()
+        return (*offsets[:1], *map(sub, offsets[1:], offsets))
 
 
 class Flight:

@@ -1,6 +1,6 @@
 """What became of one shot: its outcome and its stamps, and its line in `shots.jsonl`."""
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
@@ -86,8 +86,7 @@ class Result:
 
     def line(self) -> dict[str, Any]:
         """Return the journal line: what has its default is left out."""
-        values = ((name, getattr(self, name)) for name in _NAMES)
-        return {name: value for name, value in values if name in _ALWAYS or value != _DEFAULTS[name]}
+        return {name: value for name, default in _DEFAULTS if (value := getattr(self, name)) != default}
 
     @classmethod
     def from_line(cls, line: dict[str, Any]) -> "Result":
@@ -103,7 +102,6 @@ class Result:
         return cls(**known)
 
 
-_NAMES = tuple(field.name for field in fields(Result))
-_DEFAULTS = {field.name: field.default for field in fields(Result)}
-_KNOWN = frozenset(_NAMES)
 _ALWAYS = frozenset({"sent"})
+_DEFAULTS = tuple((field.name, MISSING if field.name in _ALWAYS else field.default) for field in fields(Result))
+_KNOWN = frozenset(field.name for field in fields(Result))
