@@ -3,6 +3,11 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no fault of the code: examples are bounded by count, not by time.
+settings.register_profile("lanewise", deadline=None)
+settings.load_profile("lanewise")
 
 ROOT = Path(__file__).resolve().parent.parent
 
