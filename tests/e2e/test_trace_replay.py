@@ -23,9 +23,9 @@ NEVER_LATE = "--late", "3600"
 """Lateness is the machine's as much as ours: measured by hand, not asserted while other tests run."""
 
 
-def replayed(acceptance, out, *traces, rows, speed, installments="off"):
-    pace = "--rate", str(2.5 * speed), "--speed", str(speed), "--installments", installments
-    return acceptance("trace_replay", *traces, "--rows", rows, *pace, *NEVER_LATE, "--out", out)
+def replayed(acceptance, out, *traces, rows, speed, more=()):
+    pace = "--rate", str(2.5 * speed), "--speed", str(speed)
+    return acceptance("trace_replay", *traces, "--rows", rows, *pace, *NEVER_LATE, *more, "--out", out)
 
 
 def assert_whole(result, rows):
@@ -51,9 +51,19 @@ def test_a_small_trace_of_every_format_comes_through_whole(acceptance, tmp_path)
 def test_prompts_fed_in_parts_come_through_whole(acceptance, tmp_path):
     rng = random.Random(7)
     trace = azure(tmp_path, [(rng.choice((40, 3000, 6000)), rng.randint(1, 60)) for _ in range(60)])
-    (result,) = replayed(acceptance, tmp_path / "out", trace, rows=60, speed=16, installments="on")
+    (result,) = replayed(acceptance, tmp_path / "out", trace, rows=60, speed=16, more=("--installments", "on"))
     assert_whole(result, 60)
     assert result["parts"] > 0
+
+
+def test_clients_that_leave_are_told_by_both_sides(acceptance, tmp_path):
+    """Without deadlines the queue grows until patience ends: in the queue, in prefill and while tokens come."""
+    rng = random.Random(7)
+    trace = azure(tmp_path, [(rng.choice((40, 3000, 9000)), rng.randint(50, 300)) for _ in range(100)])
+    more = "--set", "scheduling.drop_factor=never", "--patience", "3s", "6s"
+    (result,) = replayed(acceptance, tmp_path / "out", trace, rows=100, speed=16, more=more)
+    assert_whole(result, 100)
+    assert result["pairs"]["cancelled/client_gone"] > 10
 
 
 @pytest.mark.shared
@@ -110,14 +120,14 @@ def records(folder, lengths):
 # The joining itself: a check that could not fail would prove nothing.
 
 SHOT = {"index": 0, "outcome": "ok", "sent": 0.1, "status": 200, "prompt_tokens": 9, "output_tokens": 3}
-SHOT |= {"body_bytes": 50, "body_crc32": 7}
+SHOT |= {"body_bytes": 50, "body_crc32": 7, "end": 4.0}
 RECORD = {"request_id": "s-0", "outcome": "ok", "status": 200, "prompt_tokens": 9, "output_tokens": 3}
-RECORD |= {"response_bytes": 50}
+RECORD |= {"response_bytes": 50, "end_s": 1.9}
 SENT = {"request_id": "s-0", "status": 200, "bytes": 50, "crc32": 7, "whole": True}
 
 
 def faults(shots=(SHOT,), records=(RECORD,), ledger=(SENT,), planned=1):
-    return set(join(planned, "s", shots, records, ledger).faults)
+    return set(join(planned, "s", 2.0, shots=shots, records=records, ledger=ledger).faults)
 
 
 def test_three_sides_that_agree_have_no_fault():
@@ -155,6 +165,12 @@ def test_a_side_that_differs_is_a_fault(sides, fault):
 def test_parts_that_the_record_knows_are_no_fault():
     parts = [SENT | {"request_id": f"inst-s-0-{number}", "bytes": 9} for number in range(2)]
     assert faults(records=(RECORD | {"parts": 2},), ledger=(*parts, SENT)) == set()
+
+
+@pytest.mark.parametrize(("end_s", "fault"), [(1.92, set()), (1.7, {"journal says cancelled, record says expired"})])
+def test_an_answer_that_crosses_its_leaving_client_is_no_fault(end_s, fault):
+    left = SHOT | {"outcome": "cancelled", "status": None}
+    assert faults(shots=(left,), records=(RECORD | {"outcome": "expired", "end_s": end_s},)) == fault
 
 
 def test_a_row_that_was_never_sent_needs_no_record():

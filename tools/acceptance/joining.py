@@ -25,6 +25,8 @@ MEANS_THE_SAME: Mapping[str, frozenset[str]] = {
     "cancelled": frozenset({"client_gone"}),
 }
 """Outcome in the journal → outcomes that the record may have for it."""
+CROSSING_S = 0.1
+"""A client that leaves while its answer is on the way: the proxy had ended the request, the client had not heard it."""
 PART = re.compile(r"inst-(?P<request>.+)-\d+")
 """Request id of a part."""
 SHOWN = 5
@@ -35,6 +37,7 @@ class Joined:
     """What joining found."""
 
     planned: int
+    speed: float
     outcomes: dict[str, int]
     """Journal."""
     recorded: dict[str, int]
@@ -73,9 +76,10 @@ def join_folder(folder: Path) -> Joined:
     return join(
         manifest["plan"]["requests"],
         manifest["salt"],
-        lines([folder / "run" / "shots.jsonl"]),
-        (record for record in lines(sorted((folder / "trace").glob("trace-*.jsonl"))) if _generates(record)),
-        lines([folder / "ledger.jsonl"]),
+        manifest["speed"],
+        shots=lines([folder / "run" / "shots.jsonl"]),
+        records=(record for record in lines(sorted((folder / "trace").glob("trace-*.jsonl"))) if _generates(record)),
+        ledger=lines([folder / "ledger.jsonl"]),
     )
 
 
@@ -86,6 +90,8 @@ def _generates(record: Mapping[str, Any]) -> bool:
 def join(
     planned: int,
     salt: str,
+    speed: float,
+    *,
     shots: Iterable[Mapping[str, Any]],
     records: Iterable[Mapping[str, Any]],
     ledger: Iterable[Mapping[str, Any]],
@@ -95,6 +101,7 @@ def join(
     Args:
         planned: rows of the plan; their indices are 0 … planned - 1.
         salt: of the run; a request's id is `salt-index`.
+        speed: of the run; the journal's times are multiplied by it.
         shots: lines of the journal.
         records: lines of the proxy's record.
         ledger: lines of the engine's ledger.
@@ -106,6 +113,7 @@ def join(
     first = {name: found[0] for name, found in journal.items()}
     joined = Joined(
         planned,
+        speed,
         dict(Counter(shot["outcome"] for shot in first.values())),
         dict(Counter(found[0]["outcome"] for found in record.values())),
         {},
@@ -162,7 +170,7 @@ def _compare(
     seen: Mapping[str, Any],
     engine: Mapping[str, list[Mapping[str, Any]]],
 ) -> None:
-    if seen["outcome"] not in MEANS_THE_SAME[shot["outcome"]]:
+    if seen["outcome"] not in MEANS_THE_SAME[shot["outcome"]] and not _crossed(shot, seen, joined.speed):
         joined.fault(f"journal says {shot['outcome']}, record says {seen['outcome']}", name)
     if shot.get("status") is not None and seen.get("status") != shot["status"]:
         joined.fault("another status in the record than in the journal", name)
@@ -179,6 +187,12 @@ def _compare(
         joined.fault("the record counts other bytes than the engine sent", name)
     if (seen.get("prompt_tokens"), seen.get("output_tokens")) != (shot["prompt_tokens"], shot["output_tokens"]):
         joined.fault("the record has other lengths than the plan", name)
+
+
+def _crossed(shot: Mapping[str, Any], seen: Mapping[str, Any], speed: float) -> bool:
+    """Whether the proxy ended a request just before its client left."""
+    left_s = (shot["end"] - shot["sent"]) / speed
+    return shot["outcome"] == "cancelled" and 0 <= left_s - seen["end_s"] < CROSSING_S
 
 
 def _strangers(joined: Joined, ours: set[str], *sides: Mapping[str, object]) -> None:

@@ -27,7 +27,6 @@ from tools.acceptance.joining import join_folder
 from tools.acceptance.loop import Setting, lines, running, stamp
 
 LATE_S = 0.005
-PATIENCE = ("--patience-short", "30s", "--patience-long", "60s")
 
 
 def main() -> int:
@@ -49,6 +48,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--speed", type=float, default=8.0, help="of the engine (default 8)")
     parser.add_argument("--rows", type=int, help="only so many rows of each file")
     parser.add_argument("--installments", choices=("off", "auto", "on"), default="off", help="of the proxy")
+    parser.add_argument("--patience", nargs=2, default=("30s", "60s"), metavar=("SHORT", "LONG"), help="of clients")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the proxy; may be repeated")
     parser.add_argument("--late", type=float, default=LATE_S, help="p99 of the lateness that passes, s (default 0.005)")
     parser.add_argument("--realtime", action="store_true", help="the replay runs before all other processes (root)")
     parser.add_argument("--out", type=Path, default=Path("runs/acceptance") / f"trace-replay-{stamp()}")
@@ -64,7 +65,8 @@ def check(trace: Path, asked: argparse.Namespace) -> dict[str, Any]:
     """
     rows = min(_rows(trace), asked.rows or sys.maxsize)
     folder = asked.out / trace.stem
-    arguments = [str(trace), "--rate", f"{asked.rate / asked.speed:g}", "--rows", str(rows), *PATIENCE]
+    arguments = [str(trace), "--rate", f"{asked.rate / asked.speed:g}", "--rows", str(rows)]
+    arguments += ["--patience-short", asked.patience[0], "--patience-long", asked.patience[1]]
     arguments += ["--dequantise"] if trace.suffix == ".jsonl" else []
     with running(folder, _setting(asked)) as loop:
         timeout_s = 120 + 2 * rows / asked.rate + 300 / asked.speed
@@ -78,7 +80,7 @@ def _setting(asked: argparse.Namespace) -> Setting:
     parts = asked.installments != "off"
     return Setting(
         speed=asked.speed,
-        changes=(("installments.mode", asked.installments),),
+        changes=(("installments.mode", asked.installments), *(tuple(text.split("=", 1)) for text in asked.set)),
         engine_flags=("--no-prompt-tokens-details",) if parts else (),
     )
 
