@@ -192,7 +192,7 @@ def _compare(
 def _crossed(shot: Mapping[str, Any], seen: Mapping[str, Any], speed: float) -> bool:
     """Whether the proxy ended a request just before its client left."""
     left_s = (shot["end"] - shot["sent"]) / speed
-    return shot["outcome"] == "cancelled" and 0 <= left_s - seen["end_s"] < CROSSING_S
+    return shot["outcome"] == "cancelled" and bool(0 <= left_s - seen["end_s"] < CROSSING_S)
 
 
 def _strangers(joined: Joined, ours: set[str], *sides: Mapping[str, object]) -> None:

@@ -49,12 +49,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, help="only so many rows of each file")
     parser.add_argument("--installments", choices=("off", "auto", "on"), default="off", help="of the proxy")
     parser.add_argument("--patience", nargs=2, default=("30s", "60s"), metavar=("SHORT", "LONG"), help="of clients")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the proxy; may be repeated")
+    parser.add_argument("--set", type=_change, action="append", default=[], metavar="KEY=VALUE", help="of the proxy")
     parser.add_argument("--late", type=float, default=LATE_S, help="p99 of the lateness that passes, s (default 0.005)")
     parser.add_argument("--realtime", action="store_true", help="the replay runs before all other processes (root)")
     parser.add_argument("--out", type=Path, default=Path("runs/acceptance") / f"trace-replay-{stamp()}")
     parser.add_argument("--json", action="store_true", help="print one JSON array on stdout")
     return parser.parse_args()
+
+
+def _change(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text}: write KEY=VALUE")
+    return key, value
 
 
 def check(trace: Path, asked: argparse.Namespace) -> dict[str, Any]:
@@ -80,7 +87,7 @@ def _setting(asked: argparse.Namespace) -> Setting:
     parts = asked.installments != "off"
     return Setting(
         speed=asked.speed,
-        changes=(("installments.mode", asked.installments), *(tuple(text.split("=", 1)) for text in asked.set)),
+        changes=(("installments.mode", asked.installments), *asked.set),
         engine_flags=("--no-prompt-tokens-details",) if parts else (),
     )
 
