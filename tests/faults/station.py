@@ -152,7 +152,7 @@ class Station:
 
     async def page(self, path: str) -> wire.Talk:
         """Read a page of the admin listener."""
-        return await wire.ask(self.admin, f"GET {path} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+        return await wire.ask(self.admin, f"GET {path} HTTP/1.1\r\nHost: t\r\n\r\n".encode(), 60.0)
 
     async def metrics(self) -> dict[str, float]:
         """Every series by its full name with labels."""

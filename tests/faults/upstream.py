@@ -17,7 +17,9 @@ from typing import Any, Self
 
 Fields = list[tuple[bytes, bytes]]
 _LIMIT = 64 * 2**20
-_PROBED = {"GET /health", "GET /metrics", "GET /version", "GET /v1/models", "POST /tokenize"}
+_PROBED = {"GET /health", "GET /metrics", "GET /version", "GET /v1/models"}
+_COUNTED = "POST /tokenize"
+"""The proxy asks this for itself, on a client's behalf; no case sends it."""
 
 
 @dataclass
@@ -226,7 +228,8 @@ async def _end_of(connection: Connection) -> None:
 
 def is_probe(seen: Seen) -> bool:
     """Tell the proxy's own polls from what a client sent: a poll has no client behind it to be forwarded for."""
-    return f"{seen.method} {seen.path}" in _PROBED and not seen.all("x-forwarded-for")
+    asked = f"{seen.method} {seen.path}"
+    return asked == _COUNTED or (asked in _PROBED and not seen.all("x-forwarded-for"))
 
 
 async def _read_request(connection: Connection, nth: int, into: list[Seen]) -> Seen | None:
