@@ -51,7 +51,8 @@ class SrptEngine(Engine):
         spare = max(0.0, self._limit - spent)
         linear = profile.c + profile.e * job.computed
         root = math.sqrt(linear * linear + 2 * profile.e * spare)
-        tokens = int(2 * spare / (root + linear)) if root else job.rest  # the positive root of e/2 x² + linear x = spare
+        # the positive root of e/2 x² + linear x = spare
+        tokens = int(2 * spare / (root + linear)) if root else job.rest
         return tokens or (0 if step.prefill_tokens else SMALLEST_CHUNK)
 
 
