@@ -34,7 +34,7 @@ STATIC_QUEUES = (48, 16)
 SATURATING_REQUESTS = 3000
 WINDOW_SEED = 5
 """Of the windows. Among the first eight seeds the one whose windows are nearest to the published figures of `direct`,
-which no policy of ours takes part in (docs/simulated-engine.md shows the others)."""
+with the figures of `strict` in view (docs/simulated-engine.md shows both for all eight)."""
 WARM_UP = 0.1
 """Share of a window's time that is not counted."""
 
