@@ -122,7 +122,7 @@ class Reloader:
         """Judge the configuration in force bad, and return to the latest before it that is not."""
         async with self._lock:
             try:
-                return await self._roll_back(reason or "rolled back")
+                return await self._roll_back(reason)
             except Refused as refused:
                 return self._refuse("not rolled back", refused)
 
@@ -200,6 +200,7 @@ class Reloader:
         new = self._restore(entry)
         found = self._compare(new)
         left = self._in_force.sha
+        reason = reason or self._known_reason() or "rolled back"
         self._history.judge(BAD, reason)
         report = await self._swap(new, None, found, [])
         told = f"configuration {left} is judged bad: {reason}"
@@ -207,6 +208,10 @@ class Reloader:
         if self._file is not None:
             again += f" (what is in force is in {self._file.in_force})"
         return replace(report, sentences=[*report.sentences, told, again])
+
+    def _known_reason(self) -> str:
+        entry = self._history.in_force
+        return entry.reason if entry is not None and entry.verdict == BAD else ""
 
     def _restore(self, entry: Entry) -> Settings:
         """Read a remembered configuration; secrets are those in force."""

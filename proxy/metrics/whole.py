@@ -99,7 +99,7 @@ def own_families(*, lag: Histogram, in_force: InForce) -> Iterator[Metric]:
     )
     yield gauge(
         "config_last_reload_success",
-        "Whether the last reload or rollback was made: 0 while the file holds what was refused.",
+        "Whether the last reload or rollback that was tried was made.",
         (),
         (((), float(in_force.tried_well)),),
     )

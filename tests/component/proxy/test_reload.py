@@ -379,6 +379,14 @@ async def test_going_on_from_what_was_judged_bad_is_refused_until_it_is_judged_w
         assert (await proxy.reload(fourth)).done
 
 
+async def test_rollback_keeps_the_reason_that_was_given_before(path):
+    async with Engine(healthy) as engine, serving(path, document(engine)) as proxy:
+        await proxy.reload(document(engine, scheduling={"concurrency": 3}))
+        await proxy.app.reloader.judge("bad", "too many 429")
+        report = await proxy.app.reloader.rollback("")
+        assert report.sentences[1].endswith("is judged bad: too many 429")
+
+
 async def test_going_back_by_the_file_needs_no_words(path):
     async with Engine(healthy) as engine, serving(path, document(engine, one_change="strict")) as proxy:
         await proxy.reload(document(engine, one_change="strict", scheduling={"concurrency": 3}))
