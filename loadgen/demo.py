@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 app = App(name="demo", help="The whole loop on this machine, with a before/after table.")
 
-DIRECT = "direct"
-_PASSES = ((DIRECT, "1/2 directly"), ("lanewise", "2/2 through lanewise"))
+DIRECT, FED = "direct", "installments"
+_PASSES = ((DIRECT, "1/3 directly"), ("lanewise", "2/3 through lanewise"), (FED, "3/3 with installments"))
 _READY_S = 30.0
 _PLAIN_EVERY_S = 5.0
 _PATIENCE_SHORT_S, _PATIENCE_LONG_S = 30.0, 60.0
@@ -43,9 +43,9 @@ class Size:
 
 
 FULL = Size(rows=900, speed=5.0)
-"""Six minutes of traffic in 72 seconds, twice: about 650 short requests, so that seven lie beyond their p99."""
+"""Six minutes of traffic in 72 seconds, three times: about 650 short requests, so that seven lie beyond their p99."""
 QUICK = Size(rows=200, speed=6.0)
-"""80 seconds of traffic in 13, twice: the p99 of its 140 short requests is nearly their maximum."""
+"""80 seconds of traffic in 13, three times: the p99 of its 140 short requests is nearly their maximum."""
 
 
 @app.default
@@ -58,13 +58,14 @@ def demo(
     seed: int = 1,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
-    """Replay one plan twice, at the simulated engine and through lanewise, and show what changed.
+    """Replay one plan at the simulated engine, through lanewise, and with installments, and show what changed.
 
-    Exit code 3: short requests' TTFT p99 did not fall to half, or fewer than 0.9 of the long requests that completed
-    directly completed through lanewise. 130: interrupted; what was measured until then is written.
+    Exit code 3: short requests' TTFT p99 did not fall to half, fewer than 0.9 of the long requests that completed
+    directly completed through lanewise, or installments lowered goodput. 130: interrupted; what was measured until
+    then is written.
 
     Args:
-        out: folder for both runs, the logs, the comparison and the page; a used one gets a number.
+        out: folder for all runs, the logs, the comparison and the page; a used one gets a number.
         quick: a short run that shows the effect and measures it roughly.
         preset: what lanewise does with late requests: strict (refuse at once) or gentle (step back first).
         rate: requests/s; the engine's saturated throughput on this workload is 2.64.
@@ -110,7 +111,7 @@ class _Demo:
         self._lateness: dict[str, float] = {}
 
     def run(self) -> int:
-        """Run both passes, write and print what they show, and return the exit code."""
+        """Run all passes, write and print what they show, and return the exit code."""
         self._say(f"Demo in {self._folder}: {self._conditions.sentence}")
         runs: list[RunFolder] = []
         with _terminable():
@@ -132,7 +133,7 @@ class _Demo:
         with ExitStack() as children:
             engine = children.enter_context(_engine(self._conditions, self._folder / f"{name}-engine.log"))
             engine_url = self._announced(engine)
-            target = engine_url if name == DIRECT else self._proxy(children, engine_url)
+            target = engine_url if name == DIRECT else self._proxy(children, engine_url, name)
             with self._progress(title) as show:
                 folder = replay(self._options(name, target, engine_url), on_progress=show)
             self._lateness[name] = lateness_p99(fetch(f"{engine_url}/metrics"))
@@ -144,15 +145,16 @@ class _Demo:
         engine.wait_until(lambda: _url_in(engine.log) is not None, _READY_S, "start to listen")
         return _url_in(engine.log) or ""
 
-    def _proxy(self, children: ExitStack, engine_url: str) -> str:
+    def _proxy(self, children: ExitStack, engine_url: str, name: str) -> str:
         from loadgen.demo_result import proxy_config  # noqa: PLC0415
 
         listen, admin = free_address(), free_address()
-        file = self._folder / "lanewise.yaml"
-        trace = self._folder / "lanewise-trace"
-        file.write_text(proxy_config(self._conditions, engine_url, listen, admin, trace), encoding="utf-8")
+        file = self._folder / f"{name}.yaml"
+        trace = self._folder / f"{name}-trace"
+        text = proxy_config(self._conditions, engine_url, listen, admin, trace, installments=name == FED)
+        file.write_text(text, encoding="utf-8")
         self._say("starting lanewise")
-        proxy = Child("lanewise", "proxy", ["serve", "--config", str(file)], self._folder / "lanewise.log")
+        proxy = Child("lanewise", "proxy", ["serve", "--config", str(file)], self._folder / f"{name}.log")
         children.enter_context(proxy)
         proxy.wait_until(lambda: answers(f"http://{admin}/readyz"), _READY_S, "get ready")
         return f"http://{listen}"
@@ -169,8 +171,12 @@ class _Demo:
             patience_long_s=_PATIENCE_LONG_S,
             metrics_url=f"{engine_url}/metrics",
             label=name,
-            parameters=(("proxy", "none" if name == DIRECT else f"lanewise {conditions.preset}"),),
+            parameters=(("proxy", self._parameter(name)),),
         )
+
+    def _parameter(self, name: str) -> str:
+        told = f"lanewise {self._conditions.preset}"
+        return {DIRECT: "none", FED: f"{told}, installments"}.get(name, told)
 
     @contextlib.contextmanager
     def _progress(self, title: str) -> Iterator[Callable[[Progress], None]]:

@@ -25,7 +25,7 @@ from loadgen.summary import plain
 SCHEMA = "lanewise.demo/1"
 LATE_S = 0.01
 """Lateness of the simulated engine that is worth a word: a tenth of a quick TTFT at the speeds used here."""
-_NAMES = (("direct", "直连"), ("lanewise", "经 lanewise"))
+_NAMES = (("direct", "直连"), ("lanewise", "经 lanewise"), ("+ installments", "加分段预填"))
 TITLE = "lanewise demo: the same traffic, directly and through lanewise"
 SATURATED = 2.64
 """Requests/s that profile 8b completes on workload mixed when 3,000 requests are present at once, in the simulator."""
@@ -42,7 +42,7 @@ _PRESETS = {
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What is the same in both passes."""
+    """What is the same in all passes."""
 
     profile: EngineProfile
     preset: str
@@ -58,7 +58,7 @@ class Conditions:
         span = self.rows / self.rate
         return (
             f"{self.rows} requests of workload mixed at {self.rate:g}/s ({span:.0f} s of traffic, {self.speed:g} times "
-            f"as fast), twice. Simulated engine {self.profile.name}: computed constants, not measured."
+            f"as fast), three times. Simulated engine {self.profile.name}: computed constants, not measured."
         )
 
     @property
@@ -86,15 +86,26 @@ class Conditions:
             ("Clients", "leave without a first token after 30 s (prompts up to 2048 tokens) or 60 s (longer)"),
             ("SLO", f"TTFT {slo.ttft_short_s:g} s short, {slo.ttft_long_s:g} s long; TPOT {slo.tpot_s * 1000:g} ms"),
             ("lanewise", f"{_PRESETS.get(self.preset, self.preset)} Concurrency cap {profile.concurrency_cap}."),
+            ("Installments", "long prompts in parts of 1024 tokens through the engine's prefix cache; third pass only"),
             ("Speed", f"{self.speed:g}: {_SPEED_MEANS}"),
             ("Prompts", "token ids of exact length, a new salt in each pass, a newly started engine in each pass"),
         ]
 
 
-def proxy_config(conditions: Conditions, engine_url: str, listen: str, admin: str, trace: Path) -> str:
+def proxy_config(
+    conditions: Conditions, engine_url: str, listen: str, admin: str, trace: Path, *, installments: bool = False
+) -> str:
     """Return the YAML that the proxy is started with: the defaults, with every time divided by the speed.
 
     The proxy lives in wall-clock time. An engine that runs X times as fast needs deadlines and timers X times shorter.
+
+    Args:
+        conditions: of the demo.
+        engine_url: the engine.
+        listen: where the proxy listens.
+        admin: where its metrics are.
+        trace: where its trace goes.
+        installments: feed long prompts in parts.
     """
     profile = conditions.profile
 
@@ -120,6 +131,7 @@ def proxy_config(conditions: Conditions, engine_url: str, listen: str, admin: st
             "prefill_time_per_token": wall(profile.c),
             "step_time": wall(profile.a),
         },
+        "installments": {"mode": "auto" if installments else "off"},
         "timeouts": {"answer": wall(900), "idle_stream": wall(60)},
         "recorder": {"enabled": True, "directory": str(trace.absolute())},
     }
@@ -180,6 +192,7 @@ class Told:
             for side in self.sides
             for caution in side.summary.warnings
             if caution.code not in told_already
+            and not (caution.code == "warm_cache" and side.name == _NAMES[2][0])  # its hits are what it is about
         ]
 
     def document(self) -> dict[str, Any]:
@@ -189,7 +202,7 @@ class Told:
             "passed": bool(self.checks) and all(check.passed for check in self.checks),
             "interrupted": self.interrupted,
             "folder": str(self.folder),
-            "page": str(self.page) if len(self.sides) == 2 else None,
+            "page": str(self.page) if len(self.sides) >= 2 else None,
             "checks": [asdict(check) for check in self.checks],
             "rows": [asdict(row) | {"change": row.change, "effect": row.effect} for row in self.rows],
             "conditions": dict(self.conditions.facts),
@@ -216,19 +229,20 @@ class Told:
         for check in self.checks:
             out.print(f"{'ok' if check.passed else 'FAILED'}: {check.sentence}.", style="bold", markup=False)
         out.print(f"Run folders, logs, comparison: {self.folder}", markup=False, soft_wrap=True)
-        if len(self.sides) == 2:
+        if len(self.sides) >= 2:
             out.print(f"Page: {self.page}", markup=False, soft_wrap=True)
 
     def _table(self) -> Table:
-        before, after = self.sides
+        before, *others = self.sides
         table = Table()
         table.add_column("")
-        for heading in (f"{before.name} {before.chinese}", f"{after.name} {after.chinese}", "change 变化"):
-            table.add_column(heading, justify="right")
+        table.add_column(f"{before.name} {before.chinese}", justify="right")
+        for side in others:
+            table.add_column(f"{side.name} {side.chinese}", justify="right")
+            table.add_column("change 变化", justify="right")
         for row in self.rows:
-            style = {"better": "green", "worse": "red"}.get(row.effect, "")
-            change = f"[{style}]{row.change}[/]" if style else row.change
-            table.add_row(row.name, row.shown(row.before), row.shown(row.after), change)
+            cells = [cell for value in (row.after, *row.more) for cell in (row.shown(value), _coloured(row, value))]
+            table.add_row(row.name, row.shown(row.before), *cells)
         return table
 
 
@@ -240,25 +254,30 @@ def result(
     Args:
         conditions: of both passes.
         folder: the demo's.
-        runs: directly, and through lanewise if it came to that.
+        runs: directly, through lanewise, and with installments, as far as it came to that.
         lateness: see `Told`.
         stopped: the demo was interrupted.
     """
     sides = tuple(_side(run, *names) for run, names in zip(runs, _NAMES, strict=False))
     if len(sides) < 2:
         return Told(conditions, folder, sides, (), (), None, stopped, lateness)
-    before, after = sides[0].summary, sides[1].summary
-    table = rows(before, after)
+    before, after, *more = (side.summary for side in sides)
+    table = rows(before, after, *more)
     if stopped:
         return Told(conditions, folder, sides, table, (), None, stopped, lateness)
-    return Told(
-        conditions, folder, sides, table, gate(before, after), compare(runs[0], runs[1], force=True), stopped, lateness
-    )
+    checks = gate(before, after, *more)
+    return Told(conditions, folder, sides, table, checks, compare(runs[0], runs[1], force=True), stopped, lateness)
+
+
+def _coloured(row: Row, value: float) -> str:
+    style = {"better": "green", "worse": "red"}.get(row.effect_of(value), "")
+    change = row.change_to(value)
+    return f"[{style}]{change}[/]" if style else change
 
 
 def _named(reason: str) -> str:
     """Call runs A and B of a comparison by their names."""
-    for letter, (name, _) in zip("AB", _NAMES, strict=True):
+    for letter, (name, _) in zip("AB", _NAMES[:2], strict=True):
         reason = reason.replace(f"run {letter}:", f"pass {name}:")
     return reason
 
@@ -270,12 +289,12 @@ def write(told: Told) -> None:
     (told.folder / "demo.json").write_bytes(orjson.dumps(document, option=options))
     if told.comparison is not None:
         (told.folder / "comparison.json").write_bytes(orjson.dumps(document["comparison"], option=options))
-    if len(told.sides) == 2:
+    if len(told.sides) >= 2:
         told.page.write_text(_page(told), encoding="utf-8")
 
 
 def _page(told: Told) -> str:
-    before, after = told.sides
+    before, after, *more = told.sides
     return render(
         Page(
             title=TITLE,
@@ -287,6 +306,7 @@ def _page(told: Told) -> str:
             facts=told.conditions.facts,
             notices=told.notices,
             remarks=told.remarks,
+            more=more,
         )
     )
 

@@ -1,7 +1,7 @@
 """The few numbers that say what changed between two runs: rows of the before/after table, and the demo's gate. Pure."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from loadgen.report import seconds, share
@@ -27,26 +27,36 @@ class Row:
     """s, share or count."""
     lower_is_better: bool | None
     """None: neither is better by itself."""
+    more: tuple[float, ...] = ()
+    """Of further runs of the same plan."""
 
     @property
     def change(self) -> str:
         """Say how it changed, in words short enough for a table."""
-        if not (math.isfinite(self.before) and math.isfinite(self.after)):
-            return ""
-        if self.unit == "s" and self.before > 0 and self.after > 0:
-            faster = self.before / self.after
-            return f"{faster:.1f}x faster" if faster >= 1 else f"{1 / faster:.1f}x slower"
-        difference = self.after - self.before
-        return f"{difference:+.3f}" if self.unit == "share" else f"{difference:+.0f}"
+        return self.change_to(self.after)
 
     @property
     def effect(self) -> str:
         """Return better, worse, or an empty string where neither can be said."""
-        if self.lower_is_better is None or not (math.isfinite(self.before) and math.isfinite(self.after)):
+        return self.effect_of(self.after)
+
+    def change_to(self, value: float) -> str:
+        """Say how another run's value differs from before."""
+        if not (math.isfinite(self.before) and math.isfinite(value)):
             return ""
-        if math.isclose(self.before, self.after, rel_tol=NOISE):
+        if self.unit == "s" and self.before > 0 and value > 0:
+            faster = self.before / value
+            return f"{faster:.1f}x faster" if faster >= 1 else f"{1 / faster:.1f}x slower"
+        difference = value - self.before
+        return f"{difference:+.3f}" if self.unit == "share" else f"{difference:+.0f}"
+
+    def effect_of(self, value: float) -> str:
+        """Say whether another run's value is better or worse than before, where either can be said."""
+        if self.lower_is_better is None or not (math.isfinite(self.before) and math.isfinite(value)):
             return ""
-        return "better" if (self.after < self.before) == self.lower_is_better else "worse"
+        if math.isclose(self.before, value, rel_tol=NOISE):
+            return ""
+        return "better" if (value < self.before) == self.lower_is_better else "worse"
 
     def shown(self, value: float) -> str:
         """Write a value with its unit."""
@@ -55,12 +65,17 @@ class Row:
         return seconds(value) if self.unit == "s" else share(value)
 
 
-def rows(before: Summary, after: Summary) -> list[Row]:
-    """Return the table of two runs of one plan: latencies by lane first, then what was served and what was refused."""
-    return [*_latencies(before, after), *_shares(before, after), *_counts(before, after)]
+def rows(before: Summary, after: Summary, *more: Summary) -> list[Row]:
+    """Return the table of runs of one plan: latencies by lane first, then what was served and what was refused."""
+    runs = (before, after, *more)
+    return [*_latencies(runs), *_shares(runs), *_counts(runs)]
 
 
-def _latencies(before: Summary, after: Summary) -> Iterable[Row]:
+def _row(name: str, chinese: str, values: Sequence[float], unit: str, *, lower_is_better: bool) -> Row:
+    return Row(name, chinese, values[0], values[1], unit, lower_is_better, tuple(values[2:]))
+
+
+def _latencies(runs: Sequence[Summary]) -> Iterable[Row]:
     kinds: tuple[tuple[str, str, Callable[[LaneSummary], Quantiles]], ...] = (
         ("TTFT", "首字延迟", lambda lane: lane.ttft),
         ("TPOT", "每字延迟", lambda lane: lane.tpot),
@@ -68,24 +83,27 @@ def _latencies(before: Summary, after: Summary) -> Iterable[Row]:
     )
     for name, chinese, of in kinds:
         for lane, lane_chinese in (("short", "短"), ("long", "长")):
-            one, two = of(before.lanes[lane]), of(after.lanes[lane])
-            yield Row(f"{name}, {lane}, p50", f"{lane_chinese}请求{chinese}", one.p50, two.p50, "s", True)
-            yield Row(f"{name}, {lane}, p99", f"{lane_chinese}请求{chinese}", one.p99, two.p99, "s", True)
+            found = [of(run.lanes[lane]) for run in runs]
+            what = f"{lane_chinese}请求{chinese}"
+            yield _row(f"{name}, {lane}, p50", what, [one.p50 for one in found], "s", lower_is_better=True)
+            yield _row(f"{name}, {lane}, p99", what, [one.p99 for one in found], "s", lower_is_better=True)
 
 
-def _shares(before: Summary, after: Summary) -> Iterable[Row]:
+def _shares(runs: Sequence[Summary]) -> Iterable[Row]:
     for lane, chinese in (("all", "达标率"), ("short", "短请求达标率"), ("long", "长请求达标率")):
-        goodput = (before.lanes[lane].goodput, after.lanes[lane].goodput)
-        yield Row(f"goodput, {lane}", chinese, *goodput, "share", lower_is_better=False)
+        goodput = [run.lanes[lane].goodput for run in runs]
+        yield _row(f"goodput, {lane}", chinese, goodput, "share", lower_is_better=False)
 
 
-def _counts(before: Summary, after: Summary) -> Iterable[Row]:
+def _counts(runs: Sequence[Summary]) -> Iterable[Row]:
     for lane, chinese in (("short", "短"), ("long", "长")):
-        one, two = before.lanes[lane].outcomes, after.lanes[lane].outcomes
-        sent = before.lanes[lane].sent
-        yield Row(f"completed, {lane} of {sent}", f"{chinese}请求完成", one["ok"], two["ok"], "count", False)
-        yield Row(f"rejected, {lane}", f"{chinese}请求拒绝", one["rejected"], two["rejected"], "count", True)
-        yield Row(f"otherwise lost, {lane}", f"{chinese}请求其他损失", _lost(one), _lost(two), "count", True)
+        found = [run.lanes[lane].outcomes for run in runs]
+        done, refused = [one["ok"] for one in found], [one["rejected"] for one in found]
+        sent = runs[0].lanes[lane].sent
+        yield _row(f"completed, {lane} of {sent}", f"{chinese}请求完成", done, "count", lower_is_better=False)
+        yield _row(f"rejected, {lane}", f"{chinese}请求拒绝", refused, "count", lower_is_better=True)
+        lost = list(map(_lost, found))
+        yield _row(f"otherwise lost, {lane}", f"{chinese}请求其他损失", lost, "count", lower_is_better=True)
 
 
 def _lost(outcomes: dict[str, int]) -> int:
@@ -104,9 +122,24 @@ class Check:
     sentence: str
 
 
-def gate(before: Summary, after: Summary) -> tuple[Check, ...]:
-    """Check that the effect is there: the short tail at most half as long, the long requests still served."""
-    return _tail(before, after), _long_kept(before, after)
+def gate(before: Summary, after: Summary, fed: Summary | None = None) -> tuple[Check, ...]:
+    """Check that the effect is there: the short tail at most half as long, the long requests still served.
+
+    Args:
+        before: directly.
+        after: through lanewise, long prompts whole.
+        fed: through lanewise with installments, which must not be worse: fewer long requests, more goodput.
+    """
+    checks = _tail(before, after), _long_kept(before, after)
+    return checks if fed is None else (*checks, _better_fed(after, fed))
+
+
+def _better_fed(after: Summary, fed: Summary) -> Check:
+    one, two = after.lanes["all"].goodput, fed.lanes["all"].goodput
+    passed = two >= one
+    verb = "is" if passed else "should be"
+    sentence = f"goodput with installments is {share(two)}, {share(one)} without; it {verb} no lower"
+    return Check("installments_goodput", two, one, passed, sentence)
 
 
 def _tail(before: Summary, after: Summary) -> Check:

@@ -41,6 +41,8 @@ class Page:
     """What a reader of the numbers has to know first."""
     remarks: Sequence[str]
     """What a careful reader wants to know too."""
+    more: Sequence[Side] = ()
+    """Further runs of the same plan, drawn in one more colour."""
 
 
 def render(page: Page) -> str:
@@ -54,7 +56,7 @@ def render(page: Page) -> str:
         _heading("Before and after", "前后对比"),
         _table(page),
         _heading("Time to first token", "首字延迟"),
-        _keys((("before", page.before.name), ("after", page.after.name))),
+        _keys((style, side.name) for style, side in _sides(page)),
         f'<div class="charts">{"".join(_latency_charts(page))}</div>',
         _heading("What became of every request", "请求结局"),
         _keys(
@@ -116,9 +118,13 @@ def _card(row: Row) -> str:
 def _table(page: Page) -> str:
     heads = "".join(
         f'<th class="{style}-text">{escape(side.name)}<br><span class="zh" lang="zh">{escape(side.chinese)}</span></th>'
-        for style, side in (("before", page.before), ("after", page.after))
+        for style, side in _sides(page)
     )
-    head = f'<thead><tr><th></th>{heads}<th>Change<br><span class="zh" lang="zh">变化</span></th></tr></thead>'
+    changes = "".join(
+        f'<th class="{style}-text">Change<br><span class="zh" lang="zh">变化</span></th>'
+        for style, _ in _sides(page)[1:]
+    )
+    head = f"<thead><tr><th></th>{heads}{changes}</tr></thead>"
     body, group = [], ""
     for row in page.rows:
         kind = row.name.partition(",")[0]
@@ -130,8 +136,11 @@ def _table(page: Page) -> str:
 def _line(row: Row, *, first: bool) -> str:
     opening = '<tr class="group">' if first else "<tr>"
     name = f'<th>{escape(row.name)}<span class="zh" lang="zh">{escape(row.chinese)}</span></th>'
-    cells = "".join(f"<td>{escape(row.shown(value))}</td>" for value in (row.before, row.after))
-    return f'{opening}{name}{cells}<td class="{row.effect}">{escape(row.change)}</td></tr>'
+    cells = "".join(f"<td>{escape(row.shown(value))}</td>" for value in (row.before, row.after, *row.more))
+    changes = "".join(
+        f'<td class="{row.effect_of(value)}">{escape(row.change_to(value))}</td>' for value in (row.after, *row.more)
+    )
+    return f"{opening}{name}{cells}{changes}</tr>"
 
 
 def _keys(keys: Iterable[tuple[str, str]]) -> str:
@@ -146,7 +155,7 @@ def _latency_charts(page: Page) -> Iterable[str]:
         caption = "Share of all requests sent that had their first token within this time. What was lost is missing."
         drawn = charts.distribution(curves, limit, f"Distribution of TTFT, {lane} requests")
         yield _figure(f"{lane.capitalize()} requests", caption, drawn)
-    span = max(page.before.summary.window_s, page.after.summary.window_s)
+    span = max(side.summary.window_s for _, side in _sides(page))
     for lane, limit in (("short", slo.ttft_short_s), ("long", slo.ttft_long_s)):
         runs = [_points(style, side, lane) for style, side in _sides(page)]
         caption = "Each dot is a request at the time it was due; a mark at the top is one without a first token."
@@ -154,8 +163,9 @@ def _latency_charts(page: Page) -> Iterable[str]:
         yield _figure(f"{lane.capitalize()} requests over time", caption, drawn)
 
 
-def _sides(page: Page) -> tuple[tuple[str, Side], tuple[str, Side]]:
-    return ("before", page.before), ("after", page.after)
+def _sides(page: Page) -> list[tuple[str, Side]]:
+    """Return every run with its style."""
+    return [("before", page.before), ("after", page.after), *(("more", side) for side in page.more)]
 
 
 def _figure(title: str, caption: str, drawn: str) -> str:
@@ -182,7 +192,7 @@ def _points(style: str, side: Side, lane: str) -> charts.Points:
 def _outcomes(page: Page) -> str:
     bars = []
     for lane in ("short", "long"):
-        for side in (page.before, page.after):
+        for _, side in _sides(page):
             mask = _lane(side, lane)
             well = good(side.columns, side.summary.slo) & mask
             complete = int((side.columns.ok & mask).sum())

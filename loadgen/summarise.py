@@ -269,7 +269,7 @@ def _warm_cache(columns: Columns, manifest: dict[str, Any]) -> Caution | None:
     return Caution(
         "warm_cache",
         f"the engine's prefix cache hit {delta['hits']:.0f} tokens, {extra:.0f} more than this plan repeats itself: "
-        "it was warm, or others used the engine",
+        "it was warm, others used the engine, or a proxy fed long prompts in installments",
     )
 
 

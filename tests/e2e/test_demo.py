@@ -38,7 +38,7 @@ def lines(path):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     out = tmp_path_factory.mktemp("demo") / "out"
-    done = subprocess.run(command(out, "--json"), capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(command(out, "--json"), capture_output=True, text=True, timeout=200, check=False)
     return out, done
 
 
@@ -50,32 +50,37 @@ def test_the_demo_shows_the_effect_and_ends_with_zero(demo):
     checks = {check["name"]: check for check in document["checks"]}
     assert checks["short_ttft_p99_ratio"]["value"] <= 0.5
     assert checks["long_completed_ratio"]["value"] >= 0.9
+    assert checks["installments_goodput"]["value"] >= checks["installments_goodput"]["limit"]
 
 
 def test_the_table_and_the_conditions_are_on_stderr(demo):
     out, done = demo
-    for said in ("TTFT, short, p99", "goodput, all", "computed, not measured", "1/2 directly", "2/2 through", str(out)):
-        assert said in done.stderr
+    said = ("TTFT, short, p99", "goodput, all", "computed, not measured", "1/3 directly", "2/3 through", "3/3 with")
+    for words in (*said, str(out)):
+        assert words in done.stderr
 
 
 def test_every_request_has_exactly_one_outcome_in_both_journals_and_in_the_proxys_trace(demo):
     out, _ = demo
-    for run in ("direct", "lanewise"):
+    for run in ("direct", "lanewise", "installments"):
         shots = lines(out / run / "shots.jsonl")
         assert sorted(shot["index"] for shot in shots) == list(range(QUICK.rows))
         assert json.loads((out / run / "manifest.json").read_text())["complete"]
-    (trace,) = (out / "lanewise-trace").glob("trace-*.jsonl")
-    records = [record for record in lines(trace) if record["endpoint"] == "completions"]
-    assert len(records) == len({record["request_id"] for record in records}) == QUICK.rows
-    served = sum(record["outcome"] == "ok" for record in records)
-    assert served == sum(shot["outcome"] == "ok" for shot in lines(out / "lanewise" / "shots.jsonl"))
+    for run in ("lanewise", "installments"):
+        (trace,) = (out / f"{run}-trace").glob("trace-*.jsonl")
+        records = [record for record in lines(trace) if record["endpoint"] == "completions"]
+        assert len(records) == len({record["request_id"] for record in records}) == QUICK.rows
+        served = sum(record["outcome"] == "ok" for record in records)
+        assert served == sum(shot["outcome"] == "ok" for shot in lines(out / run / "shots.jsonl"))
+        assert any("parts" in record for record in records) == (run == "installments")
 
 
-def test_both_passes_sent_the_same_plan_with_prompts_of_their_own(demo):
+def test_all_passes_sent_the_same_plan_with_prompts_of_their_own(demo):
     out, _ = demo
-    one, two = (json.loads((out / run / "manifest.json").read_text()) for run in ("direct", "lanewise"))
-    assert one["plan"]["hash"] == two["plan"]["hash"]
-    assert one["salt"] != two["salt"]
+    runs = ("direct", "lanewise", "installments")
+    one, two, three = (json.loads((out / run / "manifest.json").read_text()) for run in runs)
+    assert one["plan"]["hash"] == two["plan"]["hash"] == three["plan"]["hash"]
+    assert len({one["salt"], two["salt"], three["salt"]}) == 3
     assert one["parameters"] == {"proxy": "none"}
     assert json.loads((out / "comparison.json").read_text())["changed_parameters"]["proxy"] == [
         "none",
@@ -92,7 +97,7 @@ def test_the_page_is_there_and_the_children_are_gone(demo):
 def test_ctrl_c_leaves_a_readable_partial_result_and_no_child(tmp_path):
     out = tmp_path / "out"
     with subprocess.Popen(command(out, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        while "1/2 directly" not in running.stderr.readline():
+        while "1/3 directly" not in running.stderr.readline():
             assert running.poll() is None
         os.kill(running.pid, signal.SIGINT)
         stdout, _ = running.communicate(timeout=60)

@@ -70,6 +70,29 @@ def test_an_effect_passes_and_is_written_as_table_document_and_page(conditions, 
     assert "8.0x faster" in text
 
 
+def test_a_third_pass_stands_beside_the_others_and_is_judged(conditions, runs, tmp_path):
+    three = [runs("direct", 4.0), runs("lanewise", 0.8, refused=1), runs("installments", 0.4, refused=1)]
+    told = result(conditions, tmp_path, three, {}, stopped=False)
+    write(told)
+    assert told.code == Exit.DONE
+    document = json.loads((tmp_path / "demo.json").read_text())
+    assert [check["name"] for check in document["checks"]][-1] == "installments_goodput"
+    assert {row["name"]: row["more"] for row in document["rows"]}["TTFT, short, p99"] == [pytest.approx(0.4)]
+    assert sorted(document["summaries"]) == ["+ installments", "direct", "lanewise"]
+    for text in (printed(told), (tmp_path / "index.html").read_text()):
+        assert "+ installments" in text
+        assert "5.0x faster" in text
+        assert "10.0x faster" in text
+
+
+def test_the_third_pass_feeds_long_prompts_in_parts_and_the_second_does_not(conditions, tmp_path):
+    def mode(**more):
+        text = proxy_config(conditions, "http://a:1", "127.0.0.1:2", "127.0.0.1:3", tmp_path, **more)
+        return yaml.safe_load(text)["installments"]["mode"]
+
+    assert (mode(), mode(installments=True)) == ("off", "auto")
+
+
 def test_no_effect_is_exit_code_three(conditions, runs, tmp_path):
     told = result(conditions, tmp_path, [runs("direct", 1.0), runs("lanewise", 0.9)], {}, stopped=False)
     assert told.code == Exit.GATE

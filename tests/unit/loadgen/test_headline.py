@@ -47,6 +47,24 @@ def test_the_gate_asks_for_half_the_tail_and_nine_tenths_of_the_long_requests(ma
     assert tuple(check.passed for check in checks) == passed
 
 
+def test_a_third_run_has_its_values_beside_the_others_and_its_change_against_the_first(made):
+    table = rows(mixed(made, 4.0), mixed(made, 2.0), mixed(made, 0.5, rejected=2))
+    row = named(table, "TTFT, short, p99")
+    assert (row.before, row.after, row.more) == (4.0, 2.0, (0.5,))
+    assert [(row.change_to(value), row.effect_of(value)) for value in (row.after, *row.more)] == [
+        ("2.0x faster", "better"),
+        ("8.0x faster", "better"),
+    ]
+    assert named(table, "completed, long of 20").more == (18,)
+
+
+@pytest.mark.parametrize(("ttft", "passed"), [(0.5, True), (1.5, False)])
+def test_installments_may_not_lower_goodput(made, ttft, passed):
+    check = gate(mixed(made, 4.0), mixed(made, 0.9), mixed(made, ttft, rejected=0))[-1]
+    assert (check.name, check.passed) == ("installments_goodput", passed)
+    assert "no lower" in check.sentence
+
+
 def test_the_gate_fails_where_nothing_was_measured(made):
     nothing = made.summary([made.failed(0), made.failed(1, lane="long")])
     assert not any(check.passed for check in gate(nothing, nothing))
