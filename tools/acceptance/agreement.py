@@ -29,7 +29,7 @@ from loadgen.sim.virtual import LaneOptions, Preset, lanewise
 from loadgen.sim.workloads import Arrival
 from loadgen.source import read_source
 from loadgen.tracefile.azure import HEADER
-from tools.acceptance.loop import Setting, lines, running, stamp
+from tools.acceptance.loop import Setting, command, lines, running, stamp
 
 GOODPUT = 0.05
 SHARE, SECONDS = 0.15, 0.05
@@ -41,9 +41,10 @@ OUTCOMES = {"ok": "ok", "rejected": "expired", "cancelled": "client_gone"}
 def main() -> int:
     """Run both sides and print what they give."""
     asked = _arguments()
+    arrivals = cut(asked)
     asked.out.mkdir(parents=True)
     trace = asked.out / "cut.csv"
-    write(trace, cut(asked))
+    write(trace, arrivals)
     arrivals = planned(trace)
     sides = {"wall_clock": wall_clock(asked, trace), "virtual_time": virtual_time(asked, arrivals)}
     result = judged(asked, arrivals, sides)
@@ -201,8 +202,4 @@ def _say(result: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except StopError as error:
-        sys.stderr.write(f"{error}\n")
-        sys.exit(error.code)
+    sys.exit(command(main))

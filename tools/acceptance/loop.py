@@ -6,10 +6,11 @@ Everything a loop leaves is in its folder: `engine.log`, `ledger.jsonl` (what th
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ import yaml
 
 from loadgen.children import Child, answers, free_address
 from loadgen.demo_result import Conditions, proxy_config
+from loadgen.failure import Exit, StopError
 from loadgen.sim.profile import load_profile
 
 _READY_S = 60.0
@@ -135,6 +137,19 @@ def configuration(folder: Path, setting: Setting, engine: str, listen: str, admi
             place = place.setdefault(section, {})
         place[last] = value
     return yaml.safe_dump(document, sort_keys=False)
+
+
+def command(main: Callable[[], int]) -> int:
+    """Run a check and return its exit code; Ctrl-C and SIGTERM stop the processes of its loop first."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        return main()
+    except StopError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.code
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
 
 
 def lines(files: Sequence[Path]) -> Iterator[dict[str, Any]]:

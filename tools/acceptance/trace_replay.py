@@ -24,7 +24,7 @@ from typing import Any
 from loadgen.failure import StopError
 from loadgen.journal import RunFolder
 from tools.acceptance.joining import join_folder
-from tools.acceptance.loop import Setting, lines, running, stamp
+from tools.acceptance.loop import Setting, command, lines, running, stamp
 
 LATE_S = 0.005
 
@@ -146,8 +146,4 @@ def _say(result: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except StopError as error:
-        sys.stderr.write(f"{error}\n")
-        sys.exit(error.code)
+    sys.exit(command(main))
