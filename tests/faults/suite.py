@@ -8,7 +8,8 @@ from tests.faults import (
     clients,
     exposure,
     lifecycle,
-    loadgen_cases,
+    loadgen_answers,
+    loadgen_runs,
     odd_answers,
     operations,
     raw,
@@ -26,7 +27,8 @@ MODULES = (
     operations,
     exposure,
     clients,
-    loadgen_cases,
+    loadgen_answers,
+    loadgen_runs,
 )
 
 
