@@ -1,9 +1,11 @@
-"""Run the fault suite: `python -m tests.faults`. Exit code 0: every row passed; 3: some did not; 2: wrong usage."""
+"""Run the fault suite: `python -m tests.faults`. Exit code 0: every row passed; 3: some did not; 2: wrong usage;
+130: interrupted."""
 
 import argparse
 import asyncio
 import json
 import resource
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -31,7 +33,11 @@ def main(arguments: Sequence[str]) -> int:
         print("no case has that id or kind", file=sys.stderr)
         return 2
     began = time.monotonic()
-    rows = asyncio.run(_run_all(chosen, options))
+    try:
+        rows = asyncio.run(_run_all(chosen, options))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        print("interrupted: nothing is written", file=sys.stderr)
+        return 130
     seconds = time.monotonic() - began
     options.out.parent.mkdir(parents=True, exist_ok=True)
     lines = _merged(options.out, rows) if options.merge else [row.as_json() for row in rows]
@@ -82,6 +88,9 @@ def _raise_descriptor_limit() -> None:
 
 async def _run_all(chosen: list[Case], options: argparse.Namespace) -> list[Row]:
     """Raw cases on a few stations, then others side by side (the longest first), then one by one what must be alone."""
+    this = asyncio.current_task()
+    assert this is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)  # processes under test end with it
     others = sorted((one for one in chosen if one.kind != "raw"), key=lambda one: -KINDS.index(one.kind))
     slots = asyncio.Semaphore(BESIDE)
 
