@@ -1,5 +1,6 @@
 """The run folder: `manifest.json` and `shots.jsonl`, readable whatever moment the run was killed at."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import IO, Any
 
 import orjson
 
-from loadgen.failure import UsageError
+from loadgen.failure import StopError, UsageError
 from loadgen.result import Result
 
 MANIFEST_SCHEMA = "lanewise.run/1"
@@ -87,9 +88,11 @@ class Journal:
 
         Raises:
             UsageError: the folder is in use already, or cannot be made.
+            StopError: the disk takes no manifest.
         """
         refuse_used(path)
         self.path = path
+        self._lost: StopError | None = None
         self._manifest = {"schema": MANIFEST_SCHEMA, "complete": False, **manifest}
         self._pending: list[bytes] = []
         try:
@@ -97,17 +100,34 @@ class Journal:
             self._shots = (path / SHOTS).open("wb", buffering=0)
         except OSError as error:
             raise UsageError(f"--out {path}: cannot be written: {error.strerror}") from None
-        _write_manifest(self.path, self._manifest)
+        try:
+            _write_manifest(self.path, self._manifest)
+        except StopError:
+            self._shots.close()
+            raise
 
     def add(self, result: Result) -> None:
         """Take one finished shot; it reaches the file with the next flush."""
         self._pending.append(orjson.dumps(result.line(), option=orjson.OPT_APPEND_NEWLINE))
 
     def flush(self) -> None:
-        """Write what has come since the last flush."""
-        if self._pending:
-            _write_all(self._shots, b"".join(self._pending))
-            self._pending.clear()
+        """Write what has come since the last flush.
+
+        Raises:
+            StopError: the disk does not take it, now or at an earlier flush. Nothing is written any more then: the last
+                line may be cut, and what would follow it could not be read.
+        """
+        if self._lost is not None:
+            raise self._lost
+        block = b"".join(self._pending)
+        self._pending.clear()
+        try:
+            with _told(self.path):
+                _write_all(self._shots, block)
+        except StopError as error:
+            self._lost = error
+            self._shots.close()
+            raise
 
     def note(self, **facts: Any) -> None:
         """Add facts to the manifest and write it."""
@@ -115,7 +135,11 @@ class Journal:
         _write_manifest(self.path, self._manifest)
 
     def close(self, **facts: Any) -> RunFolder:
-        """Write the rest and the last facts; `complete` is among them when the run was whole."""
+        """Write the rest and the last facts; `complete` is among them when the run was whole.
+
+        Raises:
+            StopError: the disk does not take them.
+        """
         self.flush()
         self._shots.close()
         self.note(**facts)
@@ -125,8 +149,25 @@ class Journal:
 def _write_manifest(path: Path, manifest: dict[str, Any]) -> None:
     """Replace the file in one step, so that a reader never sees half of it."""
     draft = path / (MANIFEST + ".new")
-    draft.write_bytes(orjson.dumps(manifest, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    draft.replace(path / MANIFEST)
+    with _told(path):
+        try:
+            draft.write_bytes(orjson.dumps(manifest, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+            draft.replace(path / MANIFEST)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Say in one sentence that the disk does not take what is written inside."""
+    try:
+        yield
+    except OSError as error:
+        raise StopError(
+            f"{path}: cannot be written: {error.strerror}; the run stops here, is not complete, and what was written "
+            "until now can be read. Make room, or give another folder with --out"
+        ) from None
 
 
 def _write_all(file: IO[bytes], block: bytes) -> None:

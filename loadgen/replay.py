@@ -17,7 +17,7 @@ from typing import Any
 import uvloop
 
 from loadgen.client import Client, Target, read_target
-from loadgen.failure import UsageError
+from loadgen.failure import StopError, UsageError
 from loadgen.flight import Flight, Timeline, unsent
 from loadgen.journal import Journal, RunFolder, refuse_used
 from loadgen.options import Endpoint, Progress, ReplayOptions, SourceOptions
@@ -63,7 +63,8 @@ def replay(options: ReplayOptions, *, on_progress: OnProgress | None = None) -> 
 
     Raises:
         UsageError: an option, a trace line or the folder is wrong; nothing was sent or written.
-        StopError: the target does not answer; nothing was written.
+        StopError: the target does not answer, and nothing was written; or the disk is full, and what is in the folder
+            can be read.
     """
     return uvloop.run(replay_in_loop(options, on_progress=on_progress))
 
@@ -160,7 +161,7 @@ class _Run:
         """Send the whole plan and wait for the last answer."""
         await self._client.resolve()
         self._line = Timeline(perf_counter_ns() + LEAD_NS, self._job.options.speed)
-        every = ((LOOP_SAMPLE_S, self._sample_loop), (PROGRESS_S, self._show), (FLUSH_S, self._journal.flush))
+        every = ((LOOP_SAMPLE_S, self._sample_loop), (PROGRESS_S, self._show), (FLUSH_S, self._flush))
         tickers = [_Ticker(period, action) for period, action in every]
         try:
             await self._sender.run(self._job.plan.shots(), self._line)
@@ -179,11 +180,24 @@ class _Run:
             drain = self._job.options.drain_s / self._job.options.speed
             self._timers.append(asyncio.get_running_loop().call_later(drain, self._sender.abort))
 
+    def _flush(self) -> None:
+        """Write what has come; when the disk does not take it, send nothing more: `finish` says why."""
+        try:
+            self._journal.flush()
+        except StopError:
+            self._sender.stop()
+            self._sender.abort()
+
     async def finish(self) -> RunFolder:
-        """Write the last facts."""
+        """Write the last facts.
+
+        Raises:
+            StopError: the disk does not take them.
+        """
         for timer in self._timers:
             timer.cancel()
         self._show()
+        self._journal.flush()
         after = await self._job.asker.prefix_cache()
         late = sorted(self._sender.late_ns)
         loop_late = sorted(self._loop_late_s)

@@ -1,12 +1,14 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 from zlib import crc32
 
 import pytest
 
 from loadgen.failure import StopError, UsageError
+from loadgen.journal import RunFolder
 from loadgen.options import Endpoint
 from loadgen.replay import replay_in_loop
 from loadgen.summarise import summarise
@@ -366,3 +368,16 @@ async def test_a_used_folder_is_refused_before_anything_is_sent(engine, asking):
         await replay_in_loop(options)
     assert engine.asked == []
     assert (options.out / "shots.jsonl").read_text() == "precious"
+
+
+async def test_a_full_disk_stops_the_run_with_one_sentence(engine, asking):
+    options = asking(engine.url, rows=3000, gap=0.005)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, before[1]))
+    try:
+        with pytest.raises(StopError, match="cannot be written"):
+            await replay_in_loop(options)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert 0 < len(engine.asked) < 3000
+    assert list(RunFolder(options.out).results())

@@ -1,8 +1,10 @@
 import json
+import resource
+from contextlib import contextmanager
 
 import pytest
 
-from loadgen.failure import UsageError
+from loadgen.failure import Exit, StopError, UsageError
 from loadgen.journal import Journal, RunFolder
 from loadgen.result import Result
 
@@ -69,3 +71,44 @@ def test_facts_can_be_added_after_the_run(tmp_path):
     run.note(client_limited=False)
     assert run.manifest()["client_limited"] is False
     assert run.manifest()["label"] == "x"
+
+
+@contextmanager
+def files_of_at_most(size):
+    """Let the kernel refuse what goes beyond, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_takes_no_more_is_told_in_one_sentence_and_what_is_on_it_can_be_read(tmp_path):
+    out = tmp_path / "run"
+    journal = Journal(out, {"label": "x"})
+    journal.add(result(0))
+    journal.flush()
+    for index in range(1, 100):
+        journal.add(result(index))
+    with files_of_at_most(2000), pytest.raises(StopError, match="cannot be written") as stopped:
+        journal.flush()
+    assert stopped.value.code == Exit.RUNTIME
+    assert "\n" not in str(stopped.value)
+    readable = list(RunFolder(out).results())
+    assert readable == [result(index) for index in range(len(readable))]
+    journal.add(result(100))
+    with pytest.raises(StopError):
+        journal.close(complete=True)
+    assert list(RunFolder(out).results()) == readable
+    assert RunFolder(out).manifest()["complete"] is False
+
+
+def test_a_disk_that_takes_no_manifest_keeps_the_one_before(tmp_path):
+    journal = Journal(tmp_path / "run", {"label": "x"})
+    with files_of_at_most(2000), pytest.raises(StopError, match="cannot be written"):
+        journal.note(long="y" * 3000)
+    assert RunFolder(tmp_path / "run").manifest()["label"] == "x"
+    assert not (tmp_path / "run/manifest.json.new").exists()
+    journal.note(long=None)
+    assert journal.close(complete=True).manifest()["complete"] is True
