@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import numpy as np
+import numpy.typing as npt
 
 from loadgen.client import Target
 from loadgen.failure import StopError, UsageError
@@ -19,7 +21,11 @@ from loadgen.options import Endpoint, ReplayOptions
 from loadgen.prompts import Asking, Calibration, Prompts
 
 ASK_TIMEOUT_S = 10.0
-FEW_FILES = 4096
+OPEN_FOR_S = 1.0
+"""How long a request is taken to hold its connection at least, wall-clock seconds, where open files are counted: a
+language model rarely answers faster, and a target that stalls holds far more."""
+OTHER_FILES = 32
+"""Open files beside the connections: streams, the run folder, libraries, the event loop."""
 
 
 def guard(target: Target, allow: tuple[str, ...], *, yes_production: bool) -> None:
@@ -69,6 +75,31 @@ def raise_file_limit() -> int:
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def check_file_limit(limit: int, due_ns: npt.NDArray[np.int64], speed: float) -> None:
+    """Refuse a plan that this process has not enough open files for, before it distorts its own result.
+
+    Every request holds a connection, and a connection is an open file. What is certain to be too many is refused: the
+    requests that come due within `OPEN_FOR_S`, with `OTHER_FILES` beside them.
+
+    Args:
+        limit: most open files of this process.
+        due_ns: due times of the plan, sorted.
+        speed: how much faster than the plan the wall clock goes.
+
+    Raises:
+        UsageError: the limit is below that number, which it names.
+    """
+    window = round(OPEN_FOR_S * speed * 1e9)
+    first = np.searchsorted(due_ns, due_ns - window, side="right")
+    at_once = int((np.arange(len(due_ns)) - first).max()) + 1
+    if limit != resource.RLIM_INFINITY and limit < at_once + OTHER_FILES:
+        raise UsageError(
+            f"the limit on open files is {limit} and this plan needs at least {at_once + OTHER_FILES}: {at_once} "
+            f"requests come due within {OPEN_FOR_S:g} s; raise the hard limit (ulimit -Hn {2 * at_once + OTHER_FILES}) "
+            "or send fewer with --rate or --scale"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from loadgen.preflight import (
     Asker,
     TargetFacts,
     api_key,
+    check_file_limit,
     guard,
     host_facts,
     raise_file_limit,
@@ -106,11 +107,13 @@ async def _prepare(options: ReplayOptions) -> _Job:
     refuse_used(options.out)
     key = api_key(options.api_key_file)
     source = read_source(options.source)
+    file_limit = raise_file_limit()
+    check_file_limit(file_limit, source.plan.due_ns, options.speed)
     asker = Asker(target, key, options.metrics_url)
     facts = await asker.facts(options)
     before = await asker.prefix_cache()
     salt = options.salt or secrets.token_hex(8)
-    return _Job(options, target, key, source, asker, facts, salt, raise_file_limit(), before)
+    return _Job(options, target, key, source, asker, facts, salt, file_limit, before)
 
 
 def _check(options: ReplayOptions) -> None:

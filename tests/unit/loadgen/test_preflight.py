@@ -1,8 +1,11 @@
+import resource
+
+import numpy as np
 import pytest
 
 from loadgen.client import read_target
 from loadgen.failure import UsageError
-from loadgen.preflight import api_key, cache_config, guard, prefix_cache
+from loadgen.preflight import OTHER_FILES, api_key, cache_config, check_file_limit, guard, prefix_cache
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "http://127.3.2.1:1"])
@@ -60,3 +63,16 @@ def test_a_key_that_would_break_the_head_is_refused_without_repeating_it(tmp_pat
     with pytest.raises(UsageError) as refused:
         api_key(tmp_path / "key")
     assert text not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "speed", "at_once"),
+    [(0.001, 1.0, 400), (0.01, 1.0, 100), (0.01, 3.0, 300), (2.0, 1.0, 1), (0.0, 1.0, 400)],
+)
+def test_a_plan_that_needs_more_open_files_than_there_are_is_refused_with_the_number(gap_s, speed, at_once):
+    due = np.rint(np.arange(400) * gap_s * 1e9).astype(np.int64)
+    needed = at_once + OTHER_FILES
+    assert check_file_limit(needed, due, speed) is None
+    assert check_file_limit(resource.RLIM_INFINITY, due, speed) is None
+    with pytest.raises(UsageError, match=rf"needs at least {needed}: {at_once} requests"):
+        check_file_limit(needed - 1, due, speed)
