@@ -58,6 +58,9 @@ class LaneOptions:
     """Sequences per backend, or where they start; None: 32 when adaptive, else the engine profile's."""
     adaptive: bool = True
     """Whether the cap follows TPOT, from 4 up to the engine's `max_num_seqs`."""
+    told_output: bool = False
+    """Whether clients name an output limit that is what they take, as those of a replay do: it bounds what the
+    Dispatcher expects."""
 
     @property
     def drop_factor(self) -> float:
@@ -89,7 +92,14 @@ def lanewise(profile: EngineProfile, options: LaneOptions, backends: int) -> "Di
         installments=Installments() if options.installments else None,
     )
     adaptive = Adaptive(TPOT_SLO_S, LOWEST_CONCURRENCY, profile.max_num_seqs) if options.adaptive else None
-    return DispatcherFront(scheduling, profile, options.start(profile), backends, adaptive=adaptive)
+    return DispatcherFront(
+        scheduling,
+        profile,
+        options.start(profile),
+        backends,
+        adaptive=adaptive,
+        told_output=options.told_output,
+    )
 
 
 def bounded_queue(profile: EngineProfile, cap: int, backends: int) -> "DispatcherFront":
@@ -138,6 +148,7 @@ class DispatcherFront:
         backends: how many.
         adaptive: how the cap follows TPOT; None: it is fixed.
         kv_guard: whether the Dispatcher knows the size of the KV cache.
+        told_output: whether requests name an output limit that is what they take.
     """
 
     def __init__(
@@ -149,6 +160,7 @@ class DispatcherFront:
         *,
         adaptive: Adaptive | None = None,
         kv_guard: bool = True,
+        told_output: bool = False,
     ) -> None:
         kv_tokens = profile.kv_tokens if kv_guard else None
         share = profile.kv_fraction
@@ -157,17 +169,18 @@ class DispatcherFront:
         self.dispatcher = Dispatcher(scheduling, [replace(limit, name=name) for name in self._names])
         self._adapts = adaptive is not None
         self._splits = scheduling.installments is not None
+        self._told_output = told_output
         self._output = float(FIRST_OUTPUT_GUESS)
 
     def arrive(self, now: float, index: int, prompt_tokens: int, output_tokens: int) -> Sequence[Order]:
-        """Offer a ticket; how long the answer will be stays unknown."""
-        del output_tokens
+        """Offer a ticket; how long the answer will be stays unknown, or is bounded by the limit that it names."""
+        expected = round(self._output)
         long = prompt_tokens > BORDER_TOKENS
         ticket = Ticket(
             index,
             lane=int(long),
             prompt_tokens=prompt_tokens,
-            output_tokens=round(self._output),
+            output_tokens=min(output_tokens, expected) if self._told_output else expected,
             splittable=long and self._splits,
         )
         return _orders(self.dispatcher.offer(now, ticket))

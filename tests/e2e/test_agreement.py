@@ -22,6 +22,7 @@ ASKED = argparse.Namespace(
     preset="strict",
     adaptive="off",
     installments="off",
+    untold=False,
     speed=2.0,
     tolerance=2.0,
     out="",

@@ -5,9 +5,11 @@
 
 Wall clock: simulated engine, proxy and replay as three processes. Virtual time: the same engine and the same Dispatcher
 driven by `loadgen.sim.drive`. Both get the same arrivals, lengths, engine profile, scheduling settings and patience;
-prompts share no prefix. The first tenth of the time is not counted, on either side, and one function computes both
-sides' figures. Goodput has to agree within 0.05, short TTFT p50 and p99 within 15 % or 50 ms, whichever is larger.
-Exit code 3 when it does not.
+prompts share no prefix. A replay names its output length as `max_tokens`, which bounds what the proxy expects: virtual
+time is told as much (`--untold`: it is not, as in the study).
+
+The first tenth of the time is not counted, on either side, and one function computes both sides' figures. Goodput has
+to agree within 0.05, short TTFT p50 and p99 within 15 % or 50 ms, whichever is larger. Exit code 3 when it does not.
 """
 
 import argparse
@@ -25,7 +27,7 @@ from loadgen.sim.drive import Drive, Driven, Served
 from loadgen.sim.engine import Engine
 from loadgen.sim.profile import load_profile
 from loadgen.sim.trials import Figures, Study, figures, good
-from loadgen.sim.virtual import LaneOptions, Preset, lanewise
+from loadgen.sim.virtual import LOWEST_CONCURRENCY, LaneOptions, Preset, lanewise
 from loadgen.sim.workloads import Arrival
 from loadgen.source import read_source
 from loadgen.tracefile.azure import HEADER
@@ -64,6 +66,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--preset", choices=("strict", "gentle"), default="strict")
     parser.add_argument("--adaptive", choices=("on", "off"), default="off", help="concurrency cap, both sides")
     parser.add_argument("--installments", choices=("on", "off"), default="off", help="both sides")
+    parser.add_argument("--untold", action="store_true", help="virtual time knows nothing of output lengths")
     parser.add_argument("--speed", type=float, default=1.0, help="of the wall-clock side")
     parser.add_argument("--tolerance", type=float, default=1.0, help="factor on everything that is allowed")
     parser.add_argument("--out", type=Path, default=Path("runs/acceptance") / f"agreement-{stamp()}")
@@ -112,7 +115,8 @@ def virtual_time(asked: argparse.Namespace, arrivals: Sequence[Arrival]) -> Driv
     profile = load_profile(asked.engine)
     parts = asked.installments == "on"
     adaptive = asked.adaptive == "on"
-    options = LaneOptions(Preset(asked.preset), installments=parts, adaptive=adaptive, cap=profile.concurrency_cap)
+    cap, told = profile.concurrency_cap, not asked.untold
+    options = LaneOptions(Preset(asked.preset), installments=parts, adaptive=adaptive, cap=cap, told_output=told)
     return Drive([Engine(profile)], lanewise(profile, options, 1), arrivals, hashed=parts).run()
 
 
@@ -122,7 +126,11 @@ def wall_clock(asked: argparse.Namespace, trace: Path) -> Driven:
     Raises:
         StopError: a process did not start, or the replay did not end well.
     """
-    changes = (("installments.mode", asked.installments), ("scheduling.adaptive.enabled", asked.adaptive == "on"))
+    changes = (
+        ("installments.mode", asked.installments),
+        ("scheduling.adaptive.enabled", asked.adaptive == "on"),
+        ("scheduling.adaptive.floor", LOWEST_CONCURRENCY),
+    )
     setting = Setting(asked.engine, asked.preset, asked.speed, changes)
     span = planned(trace)[-1].at_s / asked.speed
     with running(asked.out / "wall", setting) as loop:
@@ -159,6 +167,7 @@ def judged(asked: argparse.Namespace, arrivals: Sequence[Arrival], sides: dict[s
         "preset": asked.preset,
         "adaptive": asked.adaptive,
         "installments": asked.installments,
+        "told_output": not asked.untold,
         "wall_clock": asdict(wall),
         "virtual_time": asdict(virtual),
         "judged_differently": different(*sides.values()),

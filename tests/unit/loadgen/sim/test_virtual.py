@@ -28,6 +28,16 @@ def test_short_requests_go_before_long_ones_that_came_earlier():
     assert indices(front.first_token(0.1, 0), Send) == [2]
 
 
+@pytest.mark.parametrize(("told", "first"), [(False, 1), (True, 2)])
+def test_a_named_output_limit_bounds_what_is_expected(told, first):
+    """Equal prompts, a long and a short answer: shortest first goes by arrival unless it is told."""
+    front = strict(told_output=told)
+    front.arrive(0.0, 0, 2000, 1)
+    front.arrive(0.0, 1, 2000, 200)
+    front.arrive(0.001, 2, 2000, 1)
+    assert indices(front.first_token(0.1, 0), Send) == [first]
+
+
 def test_outstanding_prefill_is_bounded_by_one_chunk():
     front = strict()
     assert indices(front.arrive(0.0, 0, 1500, 1), Send) == [0]
