@@ -110,6 +110,8 @@ class PrefixCache:
         expected = self.expected(done)
         if cached is None or expected == 0:
             return False
+        if self.mode is Mode.UNKNOWN and self._learn(done, cached):
+            expected = self.expected(done)
         share = min(1.0, cached / expected)
         self._blind = 0
         self._parts += 1
@@ -122,6 +124,17 @@ class PrefixCache:
         elif self._parts >= OFF_AFTER_PARTS and self.mode is Mode.ON:
             self._off_for = OFF_FIRST_S
         return miss
+
+    def _learn(self, done: int, cached: int) -> bool:
+        """Take the hit of a probe for the granularity, when hits come in larger steps than the engine's blocks.
+
+        One step fits into `done` and two do not, so the hit is the step itself. A hit that is short by one block alone
+        is none: engines that draft tokens look the last block up anew.
+        """
+        if not self.granularity < cached < self.expected(done) - self.granularity or 2 * cached <= done:
+            return False
+        self.granularity = cached
+        return True
 
     def blind(self, now: float) -> None:
         """Take note of a part that found something or nothing, and nobody can say which."""

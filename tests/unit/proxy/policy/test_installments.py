@@ -103,8 +103,9 @@ def test_a_proved_cache_survives_one_miss_and_goes_off_when_the_mean_falls_below
 
 def test_fewer_than_four_parts_are_no_mean():
     cache = PrefixCache()
-    for cached in (1100, 1100, 1100):
+    for cached in (2048, 1100, 1100):
         cache.observe(0.0, 2048, cached)
+    assert cache.hit_ratio < 0.8
     assert cache.mode is Mode.ON
     cache.observe(0.0, 2048, 1100)
     assert cache.mode is Mode.OFF
@@ -127,6 +128,22 @@ def test_only_whole_blocks_are_expected_and_nothing_is_expected_below_one():
     assert not cache.observe(0.0, done=1999, cached=1000)
     assert cache.mode is Mode.ON
     assert not PrefixCache(granularity=2000).observe(0.0, done=1999, cached=0)
+
+
+def test_a_probe_whose_hit_comes_in_larger_steps_than_blocks_teaches_the_granularity():
+    cache = PrefixCache(granularity=16)
+    assert not cache.observe(0.0, done=1024, cached=784)
+    assert (cache.granularity, cache.mode, cache.hit_ratio) == (784, Mode.ON, 1.0)
+    assert cache.expected(2352) == 2352
+    cache.observe(0.0, done=2352, cached=1000)
+    assert cache.granularity == 784  # learned once; what is lost later is a loss
+
+
+@pytest.mark.parametrize(("done", "cached"), [(1024, 896), (1024, 1024), (1024, 512), (1024, 0), (1024, 100)])
+def test_a_hit_that_is_whole_or_short_by_one_block_or_too_small_teaches_nothing(done, cached):
+    cache = PrefixCache(granularity=128)
+    cache.observe(0.0, done, cached)
+    assert cache.granularity == 128
 
 
 def test_an_engine_that_does_not_say_what_it_found_gets_no_verdict():
