@@ -58,6 +58,22 @@ def read_target(url: str) -> Target:
     return Target(parts.scheme, parts.hostname, port or default, prefix)
 
 
+def tls_of(target: Target, *, insecure: bool = False) -> ssl.SSLContext | None:
+    """Return how connections to a target are secured; None: not at all.
+
+    Args:
+        target: where requests go.
+        insecure: take whatever certificate it shows.
+    """
+    if target.scheme != "https":
+        return None
+    context = ssl.create_default_context()
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 class Receiver(Protocol):
     """Whoever a connection tells what comes back for its request. Times are `perf_counter_ns`."""
 
@@ -252,16 +268,18 @@ class Connection(asyncio.Protocol):
 
 
 class Client:
-    """Sends requests to one target. `reuse` keeps connections alive between requests."""
+    """Sends requests to one target. `reuse` keeps connections alive between requests; `insecure` trusts anybody."""
 
-    def __init__(self, target: Target, *, reuse: bool = True, connect_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, target: Target, *, reuse: bool = True, connect_timeout_s: float = 10.0, insecure: bool = False
+    ) -> None:
         self._target = target
         self._reuse = reuse
         self._timeout_s = connect_timeout_s
         self._idle: dict[Connection, None] = {}
         """In the order they came back."""
         self._host = target.host
-        self._ssl = ssl.create_default_context() if target.scheme == "https" else None
+        self._ssl = tls_of(target, insecure=insecure)
         self.opened = 0
         """Connections made so far."""
 

@@ -110,6 +110,8 @@ class ReplayOptions:
     """Hosts beside loopback that may be loaded."""
     yes_production: Switch = False
     """Load the target wherever it is."""
+    insecure: Switch = False
+    """Take whatever certificate an https target shows; recorded in the run."""
     metrics_url: Annotated[str | None, named("metrics")] = None
     """The engine's /metrics, for prefix-cache counts; None: `/metrics` of the target."""
     label: str | None = None

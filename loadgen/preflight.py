@@ -15,7 +15,7 @@ import aiohttp
 import numpy as np
 import numpy.typing as npt
 
-from loadgen.client import Target
+from loadgen.client import Target, tls_of
 from loadgen.failure import StopError, UsageError
 from loadgen.options import Endpoint, ReplayOptions
 from loadgen.prompts import Asking, Calibration, Prompts
@@ -116,8 +116,9 @@ class TargetFacts:
 class Asker:
     """Asks the target the few questions around a run, on a session of its own."""
 
-    def __init__(self, target: Target, key: str | None, metrics_url: str | None) -> None:
+    def __init__(self, target: Target, key: str | None, metrics_url: str | None, *, insecure: bool = False) -> None:
         self._url = target.url
+        self._tls = tls_of(target, insecure=insecure)
         self._metrics_url = metrics_url or f"{target.url}/metrics"
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
@@ -147,11 +148,17 @@ class Asker:
 
     def _session(self) -> aiohttp.ClientSession:
         timeout = aiohttp.ClientTimeout(total=ASK_TIMEOUT_S)
-        return aiohttp.ClientSession(timeout=timeout, headers=self._headers)
+        connector = aiohttp.TCPConnector(ssl=self._tls or True)
+        return aiohttp.ClientSession(timeout=timeout, headers=self._headers, connector=connector)
 
     async def _models(self, session: aiohttp.ClientSession) -> list[str]:
         try:
             document = await _json(session, f"{self._url}/v1/models", quiet=False)
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise StopError(
+                f"{self._url}: its certificate is not trusted: {_distrust(error)}; have the system trust who signed it "
+                "(SSL_CERT_FILE names a bundle), or say --insecure"
+            ) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise StopError(f"{self._url} does not answer: {_why(error)}; is it running?") from None
         data = document.get("data") if isinstance(document, dict) else None
@@ -186,12 +193,19 @@ def _why(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def _distrust(error: aiohttp.ClientConnectorCertificateError) -> str:
+    cause = error.certificate_error
+    return str(getattr(cause, "verify_message", "") or cause)
+
+
 async def _json(session: aiohttp.ClientSession, url: str, *, quiet: bool = True) -> Any:
     try:
         async with session.get(url) as answer:
             return await answer.json(content_type=None) if answer.status == 200 else None
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        if quiet or isinstance(error, ValueError):
+        if quiet or not isinstance(
+            error, aiohttp.ClientError | OSError
+        ):  # an error of certificates is a ValueError too
             return None
         raise
 

@@ -109,7 +109,7 @@ async def _prepare(options: ReplayOptions) -> _Job:
     source = read_source(options.source)
     file_limit = raise_file_limit()
     check_file_limit(file_limit, source.plan.due_ns, options.speed)
-    asker = Asker(target, key, options.metrics_url)
+    asker = Asker(target, key, options.metrics_url, insecure=options.insecure)
     facts = await asker.facts(options)
     before = await asker.prefix_cache()
     salt = options.salt or secrets.token_hex(8)
@@ -143,6 +143,7 @@ class _Run:
             job.target,
             reuse=not options.fresh_connections,
             connect_timeout_s=options.connect_timeout_s / options.speed,
+            insecure=options.insecure,
         )
         asking = Asking(options.endpoint, job.facts.model, job.salt, job.facts.calibration)
         self._sender = Sender(
@@ -290,6 +291,7 @@ def _manifest(job: _Job) -> dict[str, Any]:
         "label": options.label or options.out.name,
         "plan": {"hash": plan.hash, "requests": len(plan), "span_s": plan.span_s, **job.source.facts},
         "target": job.target.url,
+        "insecure": options.insecure,
         "endpoint": options.endpoint,
         "model": job.facts.model,
         "engine": {"version": job.facts.version, "cache_config": job.facts.cache_config},

@@ -352,7 +352,7 @@ async def _tls() -> dict[str, Any]:
             refused = await run_to_end(Asked(trace=mooncake(3), target=secure.url))
             async with running(Asked(("--insecure",), mooncake(3), target=secure.url), upstream=engine) as replay:
                 await ended(replay)
-                insecure = seen(replay) | {"recorded": "insecure" in json.dumps(replay.manifest)}
+                insecure = seen(replay) | {"recorded": replay.manifest.get("insecure") is True}
     return {"refused": refused, "insecure": insecure}
 
 

@@ -2,7 +2,10 @@ import asyncio
 import json
 import os
 import resource
+import shutil
 import signal
+import ssl
+import subprocess
 from zlib import crc32
 
 import pytest
@@ -381,3 +384,35 @@ async def test_a_full_disk_stops_the_run_with_one_sentence(engine, asking):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert 0 < len(engine.asked) < 3000
     assert list(RunFolder(options.out).results())
+
+
+@pytest.fixture
+def unsigned(tmp_path):
+    """The server side of TLS with a certificate that nobody signed."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the program openssl, to make a certificate")
+    files = ("-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem"))
+    asked = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    subprocess.run([*asked, "-days", "2", "-subj", "/CN=nobody", *files], check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    return tls
+
+
+@pytest.fixture
+async def secured(engine, unsigned):
+    await engine.stop()
+    await engine.start(unsigned)
+    return engine
+
+
+async def test_a_certificate_that_nobody_trusts_is_told_as_such(secured, asking):
+    with pytest.raises(StopError, match=r"its certificate is not trusted: self.signed certificate.*--insecure"):
+        await replay_in_loop(asking(secured.url))
+    assert secured.asked == []
+
+
+async def test_insecure_takes_any_certificate_and_is_recorded(secured, asking):
+    run, found = await results(asking(secured.url, insecure=True))
+    assert [result.outcome for result in found] == ["ok"] * 3
+    assert run.manifest()["insecure"] is True
