@@ -148,6 +148,7 @@ def variants(first, second):
         yield {"installments": ("off", "auto")[number % 2], "limits": {"body": f"{40 + number}MiB"}}
 
 
+@pytest.mark.slow
 async def test_two_hundred_reloads_under_load_fail_nobody_and_leave_nothing_held(path):
     async with Engine(dripping) as first, Engine(dripping) as second, serving(path, document(first)) as proxy:
         stop, failures, served = asyncio.Event(), [], [0]
