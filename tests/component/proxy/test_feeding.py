@@ -603,3 +603,51 @@ def blocked_by(proxy, others):
 def parked_or_waiting(proxy, when):
     lane = proxy.app.admission.snapshot().lanes[1]
     return (lane.parked if when == "parked" else lane.waiting_requests) == 1
+
+
+async def test_a_drain_whose_time_is_over_ends_a_part_with_the_word_for_it(fed):
+    async def hang(request, peer):
+        await peer.gone.wait()
+
+    engine, proxy = await fed(PrefixEngine())
+    engine.script.instead["/v1/completions"] = hang
+    client = await proxy.client()
+    request = asyncio.ensure_future(client.post(chat(words(5000))))
+    await engine.request(1)
+    hurry = asyncio.Event()
+    hurry.set()
+    await proxy.app.drain(hurry)
+    got = await request
+    assert (got.status, got.json["error"]["code"]) == (503, "draining")
+    assert proxy.held() == (0, 0, 0)
+    assert (await proxy.ended()).outcome is Outcome.DRAINING
+
+
+async def test_a_reload_that_switches_installments_off_lets_the_rest_go_whole(fed):
+    engine, proxy = await fed(PrefixEngine(), scheduling={"concurrency": 1, "adaptive": {"enabled": False}})
+
+    async def switch(request, peer):
+        off = proxy.app.settings.model_copy(
+            update={"installments": proxy.app.settings.installments.model_copy(update={"mode": "off"})}
+        )
+        await proxy.app.change_to(off)
+        return NotImplemented
+
+    engine.script.instead["/v1/completions"] = switch
+    assert (await (await proxy.client()).post(chat(words(5000)))).status == 200
+    assert shape(engine) == ["/tokenize", 1024, "/v1/chat/completions"]
+    assert proxy.held() == (0, 0, 0)
+    assert seen(proxy).started is None
+
+
+async def test_the_record_of_a_request_says_how_many_parts_it_had(fed, tmp_path):
+    _, proxy = await fed(PrefixEngine(), recorder={"enabled": True, "directory": str(tmp_path)})
+    client = await proxy.client()
+    await client.post(chat(words(5000)))
+    await client.post(chat("hi"))
+    await proxy.ended(1)
+    await proxy.app._recorder.close()
+    (file,) = tmp_path.glob("trace-*.jsonl")
+    one, two = (json.loads(line) for line in file.read_text().splitlines())
+    assert (one["parts"], one["attempts"], one["cached_tokens"], one["lane"]) == (4, 1, 0, "long")
+    assert "parts" not in two
