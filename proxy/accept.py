@@ -1,8 +1,8 @@
 """The first room: is this a request that we serve, and what is its body?
 
 aiohttp's strict parser has accepted the head already. What it lets through and a proxy must not is refused here
-(RFC 9112: a transfer coding other than chunked, one in HTTP/1.0, a path in Host, upgrades), and the body is read whole,
-within a size and a deadline of our own.
+(RFC 9112: a transfer coding other than chunked, one in HTTP/1.0, a path in Host, two keys, upgrades), and the body is
+read whole, within a size and a deadline of our own.
 """
 
 import asyncio
@@ -37,6 +37,8 @@ def check_head(request: web.BaseRequest) -> paths.Route:
         _check_coding(request)
     if "/" in headers.get("Host", ""):
         raise bad_request("the Host header holds a path", close=True)
+    if len(headers.getall("Authorization", ())) > 1:
+        raise bad_request("there is more than one Authorization header; send one", close=True)
     path = _path(request.raw_path)
     route = paths.route(request.method, path)
     if route is None:

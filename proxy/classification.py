@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from proxy.answers import EndedError
+from proxy.answers import EndedError, bad_request
 from proxy.exchange import Exchange
 from proxy.policy.classify import LanePolicy, TooLong, Verdict, classify
 from proxy.policy.length import LengthEstimator
@@ -18,6 +18,7 @@ from proxy.policy.shadow import Decision, Would
 from proxy.policy.ticket import Ticket
 from proxy.wire import bodies, caps
 from proxy.wire.facts import Facts
+from proxy.wire.invalid import certain_refusal
 from proxy.wire.paths import Route
 
 
@@ -52,8 +53,10 @@ class Classification:
             a mode other than enforce it is always the client's own, and the ticket goes at once.
 
         Raises:
-            EndedError: it can never fit; only under enforce.
+            EndedError: it can never fit, or no engine takes it; only under enforce.
         """
+        if exchange.mode is Mode.ENFORCE and (refusal := certain_refusal(route.endpoint, document)) is not None:
+            raise bad_request(refusal)
         facts = bodies.read_facts(route.endpoint, document, exchange.request_bytes, want_blocks=self._want_blocks)
         exchange.facts = facts
         estimate = self.estimator.estimate(facts.model, facts)

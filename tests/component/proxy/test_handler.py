@@ -158,6 +158,25 @@ async def test_a_body_that_is_no_json_object_is_a_400_in_its_dialect(start, body
     assert (await client.post(chat())).status == 200, "the connection is still of use"
 
 
+@pytest.mark.parametrize("field", [{"max_tokens": -1}, {"max_tokens": 5.5}, {"model": "x" * 1_000_000}])
+async def test_a_field_that_every_engine_refuses_takes_no_slot(start, field):
+    engine, proxy = await start(healthy)
+    client = await proxy.client()
+    got = await client.post(chat() | field)
+    assert (got.status, got.json["error"]["type"]) == (400, "invalid_request_error")
+    assert len(got.json["error"]["message"]) < 200
+    assert engine.requests == []
+
+
+async def test_two_authorization_headers_are_refused(start):
+    engine, proxy = await start(healthy)
+    client = await proxy.client()
+    client.send(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n")
+    got = await client.answer()
+    assert (got.status, got.header("connection")) == (400, "close")
+    assert engine.requests == []
+
+
 async def test_a_body_over_the_limit_is_refused_before_it_is_read(start):
     _, proxy = await start(healthy, limits={"body": "2000B"})
     client = await proxy.client()
