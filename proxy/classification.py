@@ -67,7 +67,7 @@ class Classification:
         if isinstance(verdict, TooLong):
             raise EndedError(Outcome.TOO_LONG, 400, Reason.TOO_LONG.value, verdict.detail, Reason.TOO_LONG)
         exchange.lane = self.lanes[verdict.lane].name
-        body = self._edit(exchange, facts, verdict)
+        body = self._edit(exchange, facts, verdict, plain="stream_options" not in document)
         exchange.ticket = self._ticket(facts, verdict, len(body))
         return exchange.ticket, body
 
@@ -106,13 +106,13 @@ class Classification:
             self.estimator.learn(facts.model, facts.census, estimated, usage.prompt_tokens)
 
     @staticmethod
-    def _edit(exchange: Exchange, facts: Facts, verdict: Verdict) -> bytes:
+    def _edit(exchange: Exchange, facts: Facts, verdict: Verdict, *, plain: bool) -> bytes:
         body = exchange.body
         if verdict.output_cap is not None and verdict.cap_rule is not None:
             exchange.output_cap_sent, exchange.cap_rule = verdict.output_cap, verdict.cap_rule.value
             body = caps.set_output_cap(body, facts.endpoint, facts.output, verdict.output_cap)
         if facts.may_ask_usage:
-            asking = caps.ask_for_usage(body)
+            asking = caps.ask_for_usage(body, absent=plain)
             exchange.asked_usage = asking is not body
             body = asking
         return body

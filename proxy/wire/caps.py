@@ -45,17 +45,18 @@ def set_output_cap(body: bytes, endpoint: Endpoint, fields: OutputFields, new_ca
         return body
 
 
-def ask_for_usage(body: bytes) -> bytes:
+def ask_for_usage(body: bytes, *, absent: bool = False) -> bytes:
     """Set `stream_options.include_usage` to true.
 
     Args:
         body: the document as it came, accepted by a JSON parser.
+        absent: it is known to hold no `stream_options`, so it is not searched.
 
     Returns:
         The edited bytes; unchanged when `stream_options` is neither absent, null nor an object.
     """
     try:
-        return apply(body, _usage_edits(body))
+        return apply(body, _usage_edits(body, absent=absent))
     except NotAnObjectError:
         return body
 
@@ -105,9 +106,9 @@ def _number(raw: bytes) -> float | None:
     return value
 
 
-def _usage_edits(body: bytes) -> Iterator[Edit]:
+def _usage_edits(body: bytes, *, absent: bool) -> Iterator[Edit]:
     present = False
-    if may_hold(body, "stream_options"):
+    if not absent and may_hold(body, "stream_options"):
         for member in members(body):
             if member.key == "stream_options":
                 present = True

@@ -11,6 +11,12 @@ from proxy.wire.values import as_str, as_text
 
 Document = Mapping[str, object]
 
+MARKED_IDS: Final = 262_144
+"""Token ids of a prompt that go into its blocks, from the first on: a million of them would hold the event loop."""
+MARKED_CHARS: Final = 2**20
+"""Longest string of a part that is no text (an image in base64) that marks it whole; of a longer one its beginning,
+its end and its length do."""
+
 _MAX_DEPTH: Final = 8
 _TEXT_KEYS: Final = ("text", "refusal", "thinking", "reasoning")
 
@@ -54,13 +60,14 @@ class Prompt:
     def mark_ids(self, ids: list[object]) -> None:
         """Add token ids to the blocks, joined by commas."""
         if self._wanted:
-            self.blocks.append(",".join(str(item) for item in ids if isinstance(item, int)))
+            self.blocks.append(_joined(ids[:MARKED_IDS]))
 
     def see(self, part: object) -> None:
         """Add a part whose bytes are not tokens."""
         self.media += 1
         if self._wanted:
-            self.mark(hashlib.blake2b(as_text(part).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest())
+            text = as_text(_abridged(part)).encode("utf-8", "surrogatepass")
+            self.mark(hashlib.blake2b(text, digest_size=16).hexdigest())
 
     def repeat(self, text: str, times: int) -> None:
         """Add a text that the engine reads `times` times: the query beside each document."""
@@ -76,6 +83,23 @@ class Prompt:
             return census
         text, times = self._repeated
         return add(census, take_census(text), times)
+
+
+def _joined(ids: list[object]) -> str:
+    if all(kind is int for kind in set(map(type, ids))):
+        return str(ids)[1:-1].replace(" ", "")  # six times as fast as joining them one by one
+    return ",".join(str(item) for item in ids if isinstance(item, int))
+
+
+def _abridged(value: object, depth: int = 0) -> object:
+    if isinstance(value, str | list) and len(value) > MARKED_CHARS:
+        half = MARKED_CHARS // 2
+        return [value[:half], value[-half:], len(value)]
+    if isinstance(value, Mapping) and depth < _MAX_DEPTH:
+        return {key: _abridged(inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, list) and depth < _MAX_DEPTH:
+        return [_abridged(inner, depth + 1) for inner in value]
+    return value
 
 
 def read_prompt(endpoint: Endpoint, document: Document, *, want_blocks: bool) -> Prompt:

@@ -15,6 +15,11 @@ GENERATING = sorted(CAP_KEYS)
 NOTHING = OutputFields()
 
 
+def test_a_body_known_to_hold_no_stream_options_is_edited_without_a_search() -> None:
+    body = b'{"stream":true,"prompt":"\\u00e9 \\"stream_options\\""}'
+    assert ask_for_usage(body, absent=True) == ask_for_usage(body) != body
+
+
 def test_a_higher_cap_is_lowered_and_all_else_stays() -> None:
     body = b'{ "max_tokens" : 32000,\t"messages":[{"role":"user","content":"\\u00e9\\"max_tokens\\":1"}]}\n'
     lowered = set_output_cap(body, Endpoint.CHAT, NOTHING, 4096)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from proxy.wire.facts import Endpoint
-from proxy.wire.prompts import Prompt, read_prompt
+from proxy.wire.prompts import MARKED_CHARS, MARKED_IDS, Prompt, read_prompt
 
 
 def read(endpoint: Endpoint, **document: Any) -> Prompt:
@@ -160,3 +160,33 @@ def test_joining_texts_adds_no_characters() -> None:
     messages = [{"role": "user", "content": "a" * 40}, {"role": "user", "content": "1" * 40}]
     census = read(Endpoint.CHAT, messages=messages).census()
     assert (census.latin, census.digits, census.base64) == (40, 40, 0)
+
+
+def test_of_very_many_token_ids_only_the_first_are_kept_for_the_hashes() -> None:
+    ids = list(range(MARKED_IDS + 5))
+    prompt = read(Endpoint.COMPLETIONS, prompt=ids)
+    assert prompt.token_ids == len(ids)
+    assert prompt.blocks == [",".join(map(str, ids[:MARKED_IDS]))]
+
+
+def test_token_ids_beside_other_values_keep_their_order_without_these() -> None:
+    assert read(Endpoint.COMPLETIONS, prompt=[1, "x", 2.5, 3]).blocks == ["1,3"]
+
+
+def _image(data: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": data}}]}]}
+
+
+@pytest.mark.parametrize("changed", [0, -1, "longer"])
+def test_large_media_are_told_apart_by_beginning_end_and_length(changed: object) -> None:
+    data = "QUJD" * (MARKED_CHARS // 2)
+    other = {0: "x" + data[1:], -1: data[:-1] + "x", "longer": data[:8] + data}[changed]
+    mark = read(Endpoint.CHAT, **_image(data)).blocks
+    assert mark == read(Endpoint.CHAT, **_image(data)).blocks
+    assert mark != read(Endpoint.CHAT, **_image(other)).blocks
+
+
+def test_small_media_are_told_apart_by_every_character() -> None:
+    data = "QUJD" * (MARKED_CHARS // 4)
+    middle = data[: MARKED_CHARS // 2] + "x" + data[MARKED_CHARS // 2 + 1 :]
+    assert read(Endpoint.CHAT, **_image(data)).blocks != read(Endpoint.CHAT, **_image(middle)).blocks
