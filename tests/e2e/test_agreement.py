@@ -4,6 +4,7 @@ The check itself, three minutes at speed 1 with 450 rows, is `python -m tools.ac
 """
 
 import argparse
+import os
 
 import pytest
 
@@ -32,6 +33,8 @@ ASKED = argparse.Namespace(
 @pytest.mark.slow
 def test_real_processes_give_the_figures_of_virtual_time(acceptance, tmp_path):
     """At twice the speed every real delay weighs double, and so does what is allowed."""
+    if os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1):
+        pytest.skip("other work keeps the cores busy: three processes in step with a clock would measure that")
     options = "--rows", ASKED.rows, "--speed", ASKED.speed, "--tolerance", ASKED.tolerance
     result = acceptance("agreement", *options, "--out", tmp_path / "out")
     assert result["passed"], result["checks"]
