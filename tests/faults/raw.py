@@ -48,7 +48,7 @@ CLASSES: dict[str, Rule] = {
     "reject4xx+close": _refuse(closed=True),
     "accept1_or_reject": {"any_of": [_ACCEPTED, _refuse()], "again": True},
     "refuse": _refuse(),
-    "reject400": _refuse(400),
+    "reject405": _refuse(405),
     "reject413_or_415": _refuse(413, 415),
     "reject414": _refuse(414),
     "reject415": _refuse(415),

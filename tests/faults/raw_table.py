@@ -28,7 +28,8 @@ accept1
 accept1_get
     002 control-get-models: a plain GET
     193 get-with-body: the body of a GET is read and is no second request
-    194 head: the answer to HEAD has no body
+reject405
+    194 head: HEAD is no method of any path here, nor is it in vLLM, which answers 405 as well; no body in the answer
 reject4xx+close
     010 cl-te: length and chunks together
     011 te-cl: chunks and a length together
@@ -61,7 +62,6 @@ reject4xx+close
     0421 te-http10: a coding in HTTP/1.0
     0422 te-identity-nocl: a coding that says nothing about the length
     051 chunk-ext-lf: a bare LF in a chunk extension
-    052 chunk-ext-64k: a chunk extension without bound
     053 chunk-size-plus: a chunk size with a sign
     054 chunk-size-0x: a chunk size with 0x
     055 chunk-size-underscore: a chunk size as Python would read it
@@ -73,11 +73,9 @@ reject4xx+close
     061 chunk-data-overlong: a chunk longer than its size
     070 lf-only: bare LF everywhere
     073 connect: no tunnel
-    075 http09: a request without version
     076 http20-line: HTTP/2.0 written in a request line
     078 http-lower: the protocol in lower case
     079 h2-preface: HTTP/2 without a negotiation
-    080 double-space: two blanks in the request line
     081 tab-sep: a tab in the request line
     087 path-raw-space: a blank in the path
     100 method-lower: another method than POST
@@ -104,6 +102,7 @@ accept1_or_reject
     0401 te-identity-chunked: a coding list that ends in chunked
     0413 te-gzip-chunked: a compressed body in chunks
     0415 te-empty-list: an empty item before chunked
+    052 chunk-ext-64k: costs no memory and goes no further; its bytes end with the time limit for a body
     062 chunk-size-spaces: blanks after a chunk size
     065 trailer-framing: framing and credentials in a trailer never count
     066 trailer-1000: a thousand trailers
@@ -111,6 +110,7 @@ accept1_or_reject
     072 absolute-form-other-host: nobody says where we connect
     074 options-star: a request for no path
     077 http12: a later minor version
+    080 double-space: RFC 9112 section 3 lets white space be split leniently; our own line is what the engine reads
     084 path-nul: NUL in the path, encoded
     085 path-crlf-enc: CR and LF in the path stay encoded
     086 path-raw-utf8: a path in UTF-8
@@ -127,14 +127,13 @@ accept1_or_reject
     199 post-no-length: a POST without a body
 refuse
     145 upgrade-websocket: no half-open tunnel
-reject400
-    174 ce-corrupt: a compressed body with a wrong checksum
 reject413_or_415
     171 ce-gzip-bomb: 200 MB in 200 kB cost no memory
 reject414
     082 uri-9000: a request line of 9 kB
     083 uri-70000: a request line of 70 kB
 reject415
+    174 ce-corrupt: a compressed body with a wrong checksum; no compressed body is accepted, so it is not looked at
     173 ce-bogus: a coding that nobody knows
 reject415_or_decode
     172 ce-double: compressed twice
@@ -158,6 +157,7 @@ no-upstream-complete
     069 chunk-truncated-close: half a chunk is no request
     195 body-short-close: half a body is no request
 no-upstream
+    075 http09: a line without version is half a head: it waits for the rest, within the time limit for a head
     196 headers-truncated: half a head is no request
 allowlist
     0900 path-dslash: an empty segment
