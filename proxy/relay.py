@@ -67,6 +67,7 @@ class Relay:
         "_last_read",
         "_pace",
         "_patience",
+        "_progress",
         "_scanner",
         "_stalled_at",
         "_tail",
@@ -96,6 +97,9 @@ class Relay:
         self._tail = b""
         """The last payload of a stream: says whether it stopped between two events."""
         self._last_read = 0.0
+        self._progress = 0.0
+        """When something last came that moves the answer on: of a stream the end of a line, since half an event is of
+        no use to anybody; else any byte."""
         """When body bytes came last; 0: none yet."""
         self._stalled_at = 0.0
         """`_last_read` when the clock last found the client not reading."""
@@ -173,6 +177,8 @@ class Relay:
             self._first_body(now)
         self._last_read = now
         scanner = self._scanner
+        if scanner is None or not self._progress or b"\n" in payload or b"\r" in payload:
+            self._progress = now
         if scanner is not None:
             self._tail = payload
             if events := scanner.feed(payload):
@@ -288,7 +294,7 @@ class Relay:
         assert self._connection is not None
         patience, now = self._patience, time.monotonic()
         if self._last_read:
-            until, what = self._last_read + patience.idle_s, f"silent for {patience.idle_s:g} s"
+            until, what = self._progress + patience.idle_s, f"silent, or within one event, for {patience.idle_s:g} s"
         else:
             sent = self._exchange.sent or now
             until, what = sent + patience.first_byte_s, f"no first byte within {patience.first_byte_s:g} s"

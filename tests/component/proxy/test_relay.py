@@ -1,6 +1,7 @@
 """The relay on real sockets: what the engine sent is what the client gets, and never more than that."""
 
 import asyncio
+import contextlib
 import json
 import random
 
@@ -365,6 +366,36 @@ async def test_a_stream_that_falls_silent_ends_with_an_error_event(start):
     assert not got.whole
     assert _events(got.body)[-1]["error"]["code"] == "backend_timeout"
     await asyncio.wait_for(engine.peers[0].gone.wait(), 5)
+
+
+async def test_a_stream_that_trickles_within_one_event_is_taken_for_silent(start):
+    async def script(_: Received, peer: Peer) -> None:
+        peer.stream_head()
+        peer.chunk(chat_chunk("a"))
+        while not peer.gone.is_set():
+            peer.chunk(b" ")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(peer.gone.wait(), 0.005)
+
+    _, proxy = await start(script, timeouts={"idle_stream": "50ms"})
+    got = await (await proxy.client()).post(chat(**OWN_USAGE))
+    assert not got.whole
+    assert _events(got.body)[-1]["error"]["code"] == "backend_timeout"
+
+
+async def test_comments_keep_a_stream_alive(start):
+    async def script(_: Received, peer: Peer) -> None:
+        peer.stream_head()
+        peer.chunk(chat_chunk("a"))
+        for _ in range(30):
+            peer.chunk(b": keep-alive\n\n")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(peer.gone.wait(), 0.01)
+        peer.chunk(DONE)
+        peer.send(b"0\r\n\r\n")
+
+    _, proxy = await start(script, timeouts={"idle_stream": "150ms"})
+    assert (await (await proxy.client()).post(chat(**OWN_USAGE))).whole
 
 
 async def test_a_client_that_leaves_in_prefill_frees_slot_budget_and_engine(start):
