@@ -1,13 +1,17 @@
 """Connections to one backend, kept warm: last in, first out, without a cap. Lanes limit, not the pool."""
 
 import asyncio
+import logging
 import os
+import socket
 import ssl
 import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from proxy.upstream.connection import Connection
+
+_log = logging.getLogger("lanewise")
 
 
 class ConnectError(OSError):
@@ -64,6 +68,9 @@ class Pool:
         self._sweep: asyncio.TimerHandle | None = None
         self._tls = ssl.create_default_context() if address.tls else None
         self._closed = False
+        self._good: str | None = None
+        """Address that the last connection went to: in use while the name cannot be resolved."""
+        self._unresolved = False
         self.opened = 0
         """Connections made so far."""
 
@@ -103,18 +110,39 @@ class Pool:
         Raises:
             ConnectError: refused, unreachable, unknown host, or not there within the connect timeout.
         """
-        address = self.address
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(self._give, self._forget), address.host, address.port, ssl=self._tls
-                )
+                connection = await self._connect()
         except TimeoutError:
             raise ConnectError(f"no connection within {self._connect_timeout_s:g} s") from None
         except OSError as error:
             raise ConnectError(f"cannot connect: {os.strerror(error.errno) if error.errno else error}") from None
         self.opened += 1
+        return connection
+
+    async def _connect(self) -> Connection:
+        """Connect by name; while the name cannot be resolved, to the address it had last."""
+        try:
+            connection = await self._connect_to(self.address.host)
+        except socket.gaierror as error:
+            if self._good is None:
+                raise
+            if not self._unresolved:
+                self._unresolved = True
+                _log.warning(
+                    "%s cannot be resolved (%s); %s stays in use for it", self.address.host, error.strerror, self._good
+                )
+            return await self._connect_to(self._good)
+        self._unresolved = False
+        return connection
+
+    async def _connect_to(self, host: str) -> Connection:
+        name = self.address.host if self._tls else None
+        transport, connection = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(self._give, self._forget), host, self.address.port, ssl=self._tls, server_hostname=name
+        )
+        if (peer := transport.get_extra_info("peername")) is not None:
+            self._good = str(peer[0])
         return connection
 
     def close(self) -> None:

@@ -201,3 +201,41 @@ def test_an_origin_knows_what_the_host_header_says(url, authority):
 def test_an_origin_is_a_http_url(url):
     with pytest.raises(ValueError, match="no http URL"):
         Origin.of_url(url)
+
+
+class FewNames:
+    """The running loop, whose resolver knows the names that a test says; addresses need none."""
+
+    def __init__(self, known):
+        self.known = known
+        self.asked = []
+        self._loop = asyncio.get_running_loop()
+
+    def __getattr__(self, name):
+        return getattr(self._loop, name)
+
+    async def create_connection(self, factory, host, port, **more):
+        self.asked.append(host)
+        if host not in self.known and not host[0].isdigit():
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return await self._loop.create_connection(factory, self.known.get(host, host), port, **more)
+
+
+async def test_the_last_good_address_stays_in_use_while_the_name_cannot_be_resolved(engine, monkeypatch, caplog):
+    loop = FewNames({"engine.test": "127.0.0.1"})
+    monkeypatch.setattr("proxy.upstream.pool.asyncio.get_running_loop", lambda: loop)
+    pool = Pool(Origin("engine.test", engine.port))
+    assert (await ask(await pool.connect())).heads[0].status == 200
+    loop.known.clear()
+    for _ in range(2):
+        assert (await ask(await pool.connect())).heads[0].status == 200
+    assert loop.asked == ["engine.test", "engine.test", "127.0.0.1", "engine.test", "127.0.0.1"]
+    assert caplog.text.count("engine.test cannot be resolved") == 1
+    pool.close()
+
+
+async def test_a_name_that_never_resolved_is_no_connection(engine, monkeypatch):
+    loop = FewNames({})
+    monkeypatch.setattr("proxy.upstream.pool.asyncio.get_running_loop", lambda: loop)
+    with pytest.raises(ConnectError, match="cannot connect"):
+        await Pool(Origin("engine.test", engine.port)).connect()
