@@ -20,6 +20,7 @@ from proxy import tasks
 from proxy.policy.limits import BackendLimits
 from proxy.settings import Settings
 from proxy.settings.sections import Probes
+from proxy.upstream.names import LastGoodNames
 from proxy.wire import vllm
 
 _log = logging.getLogger("lanewise")
@@ -468,8 +469,11 @@ class Backends:
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
+            names = LastGoodNames(aiohttp.ThreadedResolver())
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0, enable_cleanup_closed=False),
+                connector=aiohttp.TCPConnector(
+                    limit=0, keepalive_timeout=4.0, enable_cleanup_closed=False, resolver=names
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None),  # each use has a time limit of its own
                 trust_env=False,
