@@ -431,7 +431,10 @@ class Timeouts(Section):
         "complete.",
     )
     idle_stream: Duration = Field(
-        default=60.0, gt=0, description="Between two pieces of a stream. Over it the stream ends as `backend_timeout`."
+        default=60.0,
+        gt=0,
+        description="Between two lines of a stream; bytes inside one event do not count. Over it the stream ends as "
+        "`backend_timeout`.",
     )
     idle_connection: Duration = Field(
         default=4.0,
