@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 _SPACE: Final = re.compile(rb"[ \t\n\r]*")
-_REST_OF_STRING: Final = re.compile(rb'(?:[^"\\]++|\\.)*+"', re.DOTALL)
+# Possessive groups match wrongly before Python 3.11.5 (Debian 12 has 3.11.2); possessive classes do not.
+_REST_OF_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*"', re.DOTALL)
 _SCALAR: Final = re.compile(rb"[^,\]}\s]+")
 # Up to the next bracket or long string; short plain strings are passed over here, which schemas consist of.
-_TO_BRACKET: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]{0,200}+")*+')
+_TO_BRACKET: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]{0,200}+")*')
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
 _OPEN: Final = frozenset(b"{[")
