@@ -81,6 +81,8 @@ def test_every_command_of_the_readme_runs(root, tmp_path):
             done = subprocess.run(
                 shlex.split(line), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
             )
+            if done.returncode == 4 and line.startswith("lanewise-load compare") and "client-limited" in done.stderr:
+                continue  # the honest answer on a machine that is too busy to measure on; the README says so
             assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
             assert done.stdout.strip() or line in SILENT, f"{line} printed nothing"
 
