@@ -122,7 +122,7 @@ def records(folder, lengths):
 SHOT = {"index": 0, "outcome": "ok", "sent": 0.1, "status": 200, "prompt_tokens": 9, "output_tokens": 3}
 SHOT |= {"body_bytes": 50, "body_crc32": 7, "end": 4.0}
 RECORD = {"request_id": "s-0", "outcome": "ok", "status": 200, "prompt_tokens": 9, "output_tokens": 3}
-RECORD |= {"response_bytes": 50, "end_s": 1.9}
+RECORD |= {"response_bytes": 50, "arrived_s": 1000.1, "end_s": 1.9}
 SENT = {"request_id": "s-0", "status": 200, "bytes": 50, "crc32": 7, "whole": True}
 
 
@@ -167,7 +167,9 @@ def test_parts_that_the_record_knows_are_no_fault():
     assert faults(records=(RECORD | {"parts": 2},), ledger=(*parts, SENT)) == set()
 
 
-@pytest.mark.parametrize(("end_s", "fault"), [(1.92, set()), (1.7, {"journal says cancelled, record says expired"})])
+@pytest.mark.parametrize(
+    ("end_s", "fault"), [(1.92, set()), (1.98, set()), (1.7, {"journal says cancelled, record says expired"})]
+)
 def test_an_answer_that_crosses_its_leaving_client_is_no_fault(end_s, fault):
     left = SHOT | {"outcome": "cancelled", "status": None}
     assert faults(shots=(left,), records=(RECORD | {"outcome": "expired", "end_s": end_s},)) == fault

@@ -26,7 +26,7 @@ MEANS_THE_SAME: Mapping[str, frozenset[str]] = {
 }
 """Outcome in the journal → outcomes that the record may have for it."""
 CROSSING_S = 0.1
-"""A client that leaves while its answer is on the way: the proxy had ended the request, the client had not heard it."""
+"""A client that leaves while its answer is on the way: the proxy ends the request before it hears of the leaving."""
 PART = re.compile(r"inst-(?P<request>.+)-\d+")
 """Request id of a part."""
 SHOWN = 5
@@ -38,6 +38,8 @@ class Joined:
 
     planned: int
     speed: float
+    origin_s: float
+    """When the plan began on the proxy's wall clock: the earliest that any request allows. Unix seconds."""
     outcomes: dict[str, int]
     """Journal."""
     recorded: dict[str, int]
@@ -114,6 +116,7 @@ def join(
     joined = Joined(
         planned,
         speed,
+        _origin_s(first, record, speed),
         dict(Counter(shot["outcome"] for shot in first.values())),
         dict(Counter(found[0]["outcome"] for found in record.values())),
         {},
@@ -170,7 +173,7 @@ def _compare(
     seen: Mapping[str, Any],
     engine: Mapping[str, list[Mapping[str, Any]]],
 ) -> None:
-    if seen["outcome"] not in MEANS_THE_SAME[shot["outcome"]] and not _crossed(shot, seen, joined.speed):
+    if seen["outcome"] not in MEANS_THE_SAME[shot["outcome"]] and not _crossed(joined, shot, seen):
         joined.fault(f"journal says {shot['outcome']}, record says {seen['outcome']}", name)
     if shot.get("status") is not None and seen.get("status") != shot["status"]:
         joined.fault("another status in the record than in the journal", name)
@@ -189,10 +192,19 @@ def _compare(
         joined.fault("the record has other lengths than the plan", name)
 
 
-def _crossed(shot: Mapping[str, Any], seen: Mapping[str, Any], speed: float) -> bool:
-    """Whether the proxy ended a request just before its client left."""
-    left_s = (shot["end"] - shot["sent"]) / speed
-    return shot["outcome"] == "cancelled" and bool(0 <= left_s - seen["end_s"] < CROSSING_S)
+def _origin_s(
+    shots: Mapping[str, Mapping[str, Any]], records: Mapping[str, list[Mapping[str, Any]]], speed: float
+) -> float:
+    """Return what no request could have arrived before: arrival minus send, the least of all."""
+    sent = ((name, shot["sent"]) for name, shot in shots.items() if shot.get("sent") is not None and name in records)
+    return min((records[name][0]["arrived_s"] - at / speed for name, at in sent), default=0.0)
+
+
+def _crossed(joined: Joined, shot: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
+    """Whether the proxy ended a request just when its client left."""
+    left_s = joined.origin_s + shot["end"] / joined.speed
+    ended_s = seen["arrived_s"] + seen["end_s"]
+    return shot["outcome"] == "cancelled" and bool(abs(ended_s - left_s) < CROSSING_S)
 
 
 def _strangers(joined: Joined, ours: set[str], *sides: Mapping[str, object]) -> None:

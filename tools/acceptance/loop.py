@@ -1,7 +1,7 @@
 """Engine and proxy as real processes on free ports, and the replay as a third one: the loop that acceptance runs.
 
 Everything a loop leaves is in its folder: `engine.log`, `ledger.jsonl` (what the engine answered), `lanewise.yaml`,
-`lanewise.log`, `trace/` (the proxy's record) and `run/` (the replay's run folder).
+`lanewise.log`, `trace/` (the proxy's record), `run/` (the replay's run folder) and the last `/metrics` of both.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from loadgen.children import Child, answers, free_address
+from loadgen.children import Child, answers, fetch, free_address
 from loadgen.demo_result import Conditions, proxy_config
 from loadgen.failure import Exit, StopError
 from loadgen.sim.profile import load_profile
@@ -52,6 +52,8 @@ class Loop:
     """Base URL."""
     target: str
     """Base URL that the replay loads."""
+    admin: str | None
+    """Base URL of the proxy's admin listener."""
     speed: float
 
     def replay(self, *arguments: str, timeout_s: float, realtime: bool = False) -> int:
@@ -68,14 +70,22 @@ class Loop:
         command += ["--out", str(self.folder / "run"), "--json"]
         with (self.folder / "summary.json").open("wb") as out, (self.folder / "replay.log").open("wb") as log:
             first = _before_all_others if realtime else None
-            return subprocess.run(
+            done = subprocess.run(
                 command,
                 stdout=out,
                 stderr=log,
                 timeout=timeout_s,
                 check=False,
                 preexec_fn=first,
-            ).returncode
+            )
+        self._keep_metrics()
+        return done.returncode
+
+    def _keep_metrics(self) -> None:
+        """Keep what engine and proxy say of themselves at the end, their own lateness among it."""
+        (self.folder / "engine-metrics.txt").write_text(fetch(f"{self.engine}/metrics"))
+        if self.admin is not None:
+            (self.folder / "lanewise-metrics.txt").write_text(fetch(f"{self.admin}/metrics"))
 
 
 def _before_all_others() -> None:
@@ -93,10 +103,10 @@ def running(folder: Path, setting: Setting) -> Iterator[Loop]:
     with _engine(folder, setting) as engine:
         url = _announced(engine)
         if not setting.proxy:
-            yield Loop(folder, url, url, setting.speed)
+            yield Loop(folder, url, url, None, setting.speed)
             return
-        with _proxy(folder, setting, url) as target:
-            yield Loop(folder, url, target, setting.speed)
+        with _proxy(folder, setting, url) as (target, admin):
+            yield Loop(folder, url, target, admin, setting.speed)
 
 
 def _engine(folder: Path, setting: Setting) -> Child:
@@ -117,13 +127,13 @@ def _announced(engine: Child) -> str:
 
 
 @contextmanager
-def _proxy(folder: Path, setting: Setting, engine: str) -> Iterator[str]:
+def _proxy(folder: Path, setting: Setting, engine: str) -> Iterator[tuple[str, str]]:
     listen, admin = free_address(), free_address()
     file = folder / "lanewise.yaml"
     file.write_text(configuration(folder, setting, engine, listen, admin))
     with Child("lanewise", "proxy", ["serve", "--config", str(file)], folder / "lanewise.log", _DRAIN_S) as proxy:
         proxy.wait_until(lambda: answers(f"http://{admin}/readyz"), _READY_S, "get ready")
-        yield f"http://{listen}"
+        yield f"http://{listen}", f"http://{admin}"
 
 
 def configuration(folder: Path, setting: Setting, engine: str, listen: str, admin: str) -> str:
