@@ -53,8 +53,8 @@ class CommandError(Exception):
 class Source:
     """Where settings come from. Flags win over LANEWISE_* variables, these over the file, the file over defaults."""
 
-    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None
-    """YAML file; without it the one that LANEWISE_CONFIG names, or none."""
+    config: Annotated[list[Path] | None, Parameter(name=["--config", "-c"], negative=())] = None
+    """YAML file; without it the one that LANEWISE_CONFIG names, or none. Repeat it for several: later ones win."""
     backend: Annotated[list[str] | None, Parameter(negative=())] = None
     """Base URL of an engine, http://HOST:PORT; repeat it for several."""
     listen: str | None = None

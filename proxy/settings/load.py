@@ -44,11 +44,12 @@ class Loaded:
     file: Path | None
 
 
-def load(config: Path | None = None, flags: Sequence[Flag] = ()) -> Loaded:
+def load(config: Path | Sequence[Path] | None = None, flags: Sequence[Flag] = ()) -> Loaded:
     """Read file, environment and flags.
 
     Args:
-        config: the YAML file; None: the file that LANEWISE_CONFIG names, or none at all.
+        config: the YAML file, or several of which the later ones win key by key; None: the file that LANEWISE_CONFIG
+            names, or none at all.
         flags: values from the command line, later ones win.
 
     Returns:
@@ -57,9 +58,10 @@ def load(config: Path | None = None, flags: Sequence[Flag] = ()) -> Loaded:
     Raises:
         ConfigurationError: anything is wrong; all problems at once.
     """
-    file = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
-    document = read(file) if file is not None else Document("")
-    given = _Given(document)
+    files = _files(config)
+    given = _Given(read(files[0]) if files else Document(""))
+    for more in files[1:]:
+        given.add_document(read(more))
     strays = [unknown_key(path, name) for name, path in _stray_variables()]
     given.add_environment()
     for flag in flags:
@@ -70,7 +72,7 @@ def load(config: Path | None = None, flags: Sequence[Flag] = ()) -> Loaded:
         raise ConfigurationError((*strays, *explain(error, given.place))) from None
     if strays:
         raise ConfigurationError(tuple(strays))
-    return Loaded(settings, given.origins(settings), file)
+    return Loaded(settings, given.origins(settings), files[0] if files else None)
 
 
 def load_text(text: str, name: str) -> Settings:
@@ -90,7 +92,7 @@ def load_text(text: str, name: str) -> Settings:
         raise ConfigurationError(explain(error, given.place)) from None
 
 
-def admin_address(config: Path | None = None, flags: Sequence[Flag] = ()) -> Address:
+def admin_address(config: Path | Sequence[Path] | None = None, flags: Sequence[Flag] = ()) -> Address:
     """Return the admin address alone, from the same sources as `load`, whatever else is wrong with them.
 
     A proxy that runs can be asked and told things while its file is broken.
@@ -98,12 +100,10 @@ def admin_address(config: Path | None = None, flags: Sequence[Flag] = ()) -> Add
     Raises:
         ConfigurationError: what is written there is no address.
     """
-    file = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
-    try:
-        document = read(file) if file is not None else Document("")
-    except ConfigurationError:
-        document = Document(str(file))
-    given = _Given(document)
+    files = _files(config)
+    given = _Given(_readable(files[0]) if files else Document(""))
+    for more in files[1:]:
+        given.add_document(_readable(more))
     given.add_environment()
     for flag in flags:
         given.add(flag.path, flag.value, flag.name)
@@ -114,6 +114,21 @@ def admin_address(config: Path | None = None, flags: Sequence[Flag] = ()) -> Add
         return Address.parse(value)
     except ValueError as error:
         raise ConfigurationError((f"{given.place(('admin',))}: admin is {value!r}: {error}",)) from None
+
+
+def _files(config: Path | Sequence[Path] | None) -> tuple[Path, ...]:
+    if config:
+        return (config,) if isinstance(config, Path) else tuple(config)
+    named = os.environ.get(CONFIG_VARIABLE)
+    return (Path(named),) if named else ()
+
+
+def _readable(file: Path) -> Document:
+    """Return what a file says; nothing when it is broken."""
+    try:
+        return read(file)
+    except ConfigurationError:
+        return Document(str(file))
 
 
 class _Given:
@@ -144,6 +159,14 @@ class _Given:
         here[path[-1]] = value
         self._forget_below(path)
         self._places[path] = place
+
+    def add_document(self, document: Document) -> None:
+        """Let a further file win, key by key."""
+        for path, value in _flat(_without_empty_sections(document.values, ()), ()):
+            self.add(path, value, document.place(path))
+            for below in document.lines:
+                if below[: len(path)] == path:
+                    self._places[below] = document.place(below)
 
     def _forget_below(self, path: KeyPath) -> None:
         """Drop the lines of list items and keys that a later source replaced."""

@@ -9,6 +9,8 @@ import yaml
 KeyPath = tuple[str | int, ...]
 
 _PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str", "int", "float", "bool", "null")}
+_DATE = "tag:yaml.org,2002:timestamp"
+"""A bare `2026-11-30`; it stays the text that was written, and whoever wants a date reads it."""
 _MOST_VALUES = 10_000
 """A configuration has a few hundred values; aliases that unfold into more are a mistake or worse."""
 
@@ -105,6 +107,8 @@ class _Walk:
         self._seen += 1
         if self._seen > _MOST_VALUES:
             raise ValueError(f"more than {_MOST_VALUES} values (an alias that contains itself?)")
+        if node.tag == _DATE:
+            return node.value
         if node.tag not in _PLAIN:
             self._report(node, f"the tag {node.tag} has no meaning here")
             return None
