@@ -16,6 +16,8 @@ _STEERING = ("mode", "scheduling.", "installments.", "lanes.", "limits.prompt_to
 _NOT_STEERING = (".first_byte_timeout",)
 _IDENTITY = frozenset({"url", "name", "models"})
 """Keys of a backend that say which engine it is."""
+_DESCRIPTIVE = (".engine_flags",)
+"""Keys of a backend that steer nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ def steering(found: Sequence[Change], old: Settings, new: Settings) -> tuple[str
     by_preset = _brought_by_preset(old, new)
     named: dict[str, None] = {}
     for change in found:
+        if change.key.endswith(_DESCRIPTIVE):
+            continue
         if change.key.startswith("backends["):
             key = change.key.rpartition("].")[2]
             named["backends" if key in _IDENTITY or key == change.key else change.key] = None

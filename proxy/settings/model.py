@@ -21,6 +21,9 @@ from proxy.policy.limits import (
 from proxy.policy.limits import Installments as InstallmentLimits
 from proxy.policy.limits import Scheduling as SchedulingLimits
 from proxy.settings.checks import problems
+from proxy.settings.estimate import Estimate
+from proxy.settings.explain import Explain
+from proxy.settings.measured import Measured
 from proxy.settings.sections import (
     Backend,
     Installments,
@@ -77,11 +80,14 @@ class Settings(Section):
     lanes: Lanes = Lanes()
     scheduling: Scheduling = Scheduling()
     installments: Installments = Installments()
+    estimate: Estimate = Estimate()
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     probes: Probes = Probes()
     recorder: Recorder = Recorder()
     metrics: Metrics = Metrics()
+    explain: Explain = Explain()
+    measured: Measured = Measured()
     trusted_networks: Networks = Field(
         default=(),
         description="Networks whose requests may choose their own mode with the header `x-lanewise-mode`, such as "

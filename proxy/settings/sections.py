@@ -136,6 +136,13 @@ class Backend(Section):
         description="Size of its KV cache in tokens (the engine logs it at start). Default: unknown, no guard. Set "
         "it when the engine preempts.",
     )
+    engine_flags: str = Field(
+        default="",
+        max_length=8192,
+        description="The flags that the engine was started with, as in its start command: `--max-num-seqs 128 "
+        "--scheduling-policy priority`. Most of them cannot be asked of an engine; only `lanewise doctor` reads them "
+        "here.",
+    )
 
     @model_validator(mode="before")
     @classmethod

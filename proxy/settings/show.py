@@ -1,5 +1,6 @@
 """The configuration as text: what differs from the defaults, everything with its source, a full file, a schema."""
 
+import datetime as dt
 import json
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,8 @@ from proxy.settings.units import (
 
 EXAMPLE_BACKEND = "http://127.0.0.1:8000"
 HIDDEN = "**********"
+_SELF_EXPLAINING = frozenset({"url", "name", "models", "engine_flags"})
+"""Keys of a backend that describe the engine rather than steer it."""
 
 Remark = Callable[[str], str]
 """Comment for a leaf by path; "" for none."""
@@ -56,7 +59,11 @@ def missing_whys(loaded: Loaded) -> tuple[str, ...]:
     """Return the differing keys that no `why` explains; addresses, directories and engines explain themselves."""
     obvious = {"listen", "admin", "backends", "state_dir", "recorder.directory", "recorder.salt", "probes.api_key"}
     why = loaded.settings.why
-    plain = tuple(path for path in differing(loaded) if path not in obvious and path not in why)
+    plain = tuple(
+        path
+        for path in differing(loaded)
+        if path not in obvious and path not in why and not path.startswith("measured.")
+    )
     return plain + tuple(path for path, reason in _backend_whys(loaded.settings) if reason is None)
 
 
@@ -65,7 +72,7 @@ def _backend_whys(settings: Settings) -> Iterator[tuple[str, str | None]]:
     plain = Backend.model_construct().model_dump(mode="json", exclude={"url"})
     for backend in settings.backends:
         for key, value in backend.model_dump(mode="json").items():
-            if key not in {"url", "name", "models"} and value != plain[key]:
+            if key not in _SELF_EXPLAINING and value != plain[key]:
                 path = f"backends[{backend.label}].{key}"
                 yield path, settings.why.get(path, settings.why.get(f"backends[].{key}"))
 
@@ -214,6 +221,8 @@ _BY_TYPE: dict[Any, str] = {
     SecretStr: "secret",
     bool: "boolean",
     float: "number",
+    int: "whole number",
+    dt.date: "date",
     str: "text",
     dict: "mapping of key to text",
 }

@@ -115,6 +115,9 @@ def test_every_key_that_differs_asks_for_a_why_or_explains_itself(key):
         "lanes.short.max_prompt_tokens": [("lanes.short.queue.tokens", "5m")],
     }
     flags += [Flag("--set", tuple(path.split(".")), value) for path, value in around.get(key, [])]
+    if key.startswith("measured."):
+        flags.append(Flag("--set", ("measured", "date"), "2026-11-30"))
+        explains_itself.add(key)
     assert (key in show.missing_whys(load(flags=flags))) is (key not in explains_itself)
 
 
@@ -126,6 +129,8 @@ def _other(key):
         "admin": "127.0.0.1:2",
         "trusted_networks": "10.0.0.0/8",
         "one_change": "strict",
+        "estimate.timeout": "300ms",
+        "measured.date": "2026-11-30",
         "limits.prompt_tokens": "1m",
         "limits.body": "300MiB",
         "scheduling.drop_factor": 3,
