@@ -10,6 +10,7 @@ from proxy.policy.limits import BackendLimits, Scheduling
 from proxy.policy.matching import Matcher
 from proxy.policy.pools import Pools
 from proxy.policy.snapshot import Snapshot, show_backend, show_lane
+from proxy.policy.tenants import Ledger, reopened
 
 
 class Board:
@@ -24,7 +25,8 @@ class Board:
         self.lanes = [Lane(index, scheduling) for index in range(len(scheduling.lanes))]
         self.backends = [Backend(limits, len(self.lanes)) for limits in backends]
         self.matcher = Matcher(scheduling)
-        self.pools = Pools(self.lanes, self.backends)
+        self.ledger = None if scheduling.fairness is None else Ledger(scheduling.fairness)
+        self.pools = Pools(self.lanes, self.backends, self.ledger)
 
     def change(
         self, now: float, scheduling: Scheduling, backends: Sequence[BackendLimits], jobs: Iterable[Job]
@@ -49,7 +51,9 @@ class Board:
             lane.configure(index, scheduling)
         self._change_backends(now, backends)
         self.matcher = Matcher(scheduling)
-        self.pools = Pools(self.lanes, self.backends)
+        jobs = list(jobs)
+        self.ledger = reopened(self.ledger, scheduling.fairness, jobs)
+        self.pools = Pools(self.lanes, self.backends, self.ledger)
         for job in jobs:
             self._place(job, names[id(job.queue.lane)])
 
@@ -69,7 +73,7 @@ class Board:
         fed = self.matcher.installments is not None
         return Snapshot(
             lanes=tuple(show_lane(lane, self.matcher, now) for lane in self.lanes),
-            backends=tuple(show_backend(backend, self.lanes[0].budget, fed=fed) for backend in self.backends),
+            backends=tuple(show_backend(backend, self.lanes[0].budget, now, fed=fed) for backend in self.backends),
             draining=draining,
             live=live,
         )
@@ -85,7 +89,8 @@ class Board:
         known = {backend.name: backend for backend in self.backends}
         self.backends = [known.get(limits.name) or Backend(limits, len(self.lanes)) for limits in wanted]
         for backend in known.values():
-            backend.up = backend.up and backend in self.backends
+            if backend not in self.backends:
+                backend.set_reachable(False)
         for backend in (*known.values(), *self.backends):
             backend.prefill = [0] * len(self.lanes)
         for backend, limits in zip(self.backends, wanted, strict=True):

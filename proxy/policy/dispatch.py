@@ -20,6 +20,7 @@ from collections.abc import Collection, Sequence
 from proxy.policy import refusal
 from proxy.policy.backend import Backend
 from proxy.policy.board import Board
+from proxy.policy.entry import Entry
 from proxy.policy.installments import Feed, PartResult, PrefixCache, next_tokens
 from proxy.policy.job import NEVER, Job, Stage
 from proxy.policy.lane import HEAD_KEY, LEARN_FROM_TOKENS
@@ -41,6 +42,8 @@ class Dispatcher:
         self._jobs: dict[int, Job] = {}
         self._refunds = Refunds()
         self._look_at = NEVER
+        self._eases_at = NEVER
+        """When a backend may get more only because time has passed."""
         self._draining = False
 
     # ------------------------------------------------------------------ events
@@ -68,9 +71,18 @@ class Dispatcher:
                 break
         else:
             return [refusal.reject(job, now, Reason.NO_BACKEND, refusal.nobody_serves(ticket))]
+        ledger = self._board.ledger
+        if ledger is not None:
+            job.account = ledger.account(ticket.tenant)
         if ticket.at_once:
             self._jobs[ticket.id] = job
-            return [self._grant(job, self._board.matcher.anywhere(job), now)]
+            return [self._grant(job, self._board.matcher.anywhere(job, now), now)]
+        if job.account is not None:
+            overdrawn = job.account.overdrawn(job, now)
+            if overdrawn is not None:
+                return [refusal.over_tenant_limit(job, now, *overdrawn)]
+            if job.account.holds_back(job):
+                return self._offer_waiting(job, now)
         for rival in queue.rivals:
             if rival.size:
                 return self._offer_waiting(job, now)
@@ -161,6 +173,8 @@ class Dispatcher:
         if job.stage is Stage.PART:
             backend.parts[PartResult.FAILED] += 1
         backend.release(job)
+        if self._board.ledger is not None:
+            self._board.ledger.take_back(job, now)
         others = any(other.up and other is not backend for other in job.queue.pool)
         effects: list[Effect] = []
         if job.given_back or not (others or backend.up):
@@ -171,7 +185,7 @@ class Dispatcher:
         else:
             job.given_back, job.avoid = True, backend
             if job.ticket.at_once:
-                effects.append(self._grant(job, self._board.matcher.anywhere(job), now))
+                effects.append(self._grant(job, self._board.matcher.anywhere(job, now), now))
             elif job.feed is not None and job.feed.part and backend.up and not others:
                 job.queue.park(job, now)
             else:
@@ -203,6 +217,8 @@ class Dispatcher:
         if job is None:
             return []
         backend, feed = job.backend, job.feed
+        if self._board.ledger is not None:
+            self._board.ledger.settle(job, output_tokens)
         if backend is not None:
             backend.ended(ending, output_tokens)
             if job.stage is Stage.PART:
@@ -229,6 +245,8 @@ class Dispatcher:
         for backend in self._board.backends:
             if backend.pause_until <= now:
                 backend.pause_until = 0.0
+        if self._eases_at <= now:
+            self._ease(now)
         effects: list[Effect] = []
         self._refuse_dropped(now, dropped, effects)
         self._dispatch(now, effects)
@@ -236,7 +254,7 @@ class Dispatcher:
 
     def next_wake(self) -> float | None:
         """Return when `wake` has something to do; None while nothing is due ever."""
-        at = min(self._refunds.next(), self._look_at)
+        at = min(self._refunds.next(), self._look_at, self._eases_at)
         for queue in self._board.pools.queues:
             at = min(at, queue.next_timer())
         if self._board.lanes[-1].fed and any(queue.size for queue in self._board.lanes[-1].queues):
@@ -255,13 +273,60 @@ class Dispatcher:
             KeyError: no such backend.
         """
         backend = self._board.backend(name)
-        backend.up = up
+        backend.set_reachable(up)
         effects: list[Effect] = []
         if not up:
             self._unpark(backend, now)
             self._abandon(now, effects)
         self._dispatch(now, effects)
         return effects
+
+    def set_entry(self, now: float, name: str, entry: Entry) -> list[Effect]:
+        """Take how a backend comes back: all at once, by a trial, or by a slow start.
+
+        Raises:
+            KeyError: no such backend.
+        """
+        self._board.backend(name).enter(entry)
+        self._ease(now)
+        return self._pass(now)
+
+    def hold_back(self, now: float, name: str, until: float) -> list[Effect]:
+        """Leave a backend alone for a while, because it said that it is busy; what runs there goes on.
+
+        An earlier hold that lasts longer stays. A backend that is not known is ignored: it may just have gone.
+        """
+        for backend in self._board.backends:
+            if backend.name == name:
+                backend.hold_until = max(backend.hold_until, until)
+        self._ease(now)
+        return self._pass(now)
+
+    def set_drained(self, now: float, name: str, drained: bool) -> list[Effect]:
+        """Give a backend nothing new, by order, or let it serve again; what it has begun it finishes.
+
+        Without deadlines, tickets that nobody can serve any more are refused at once; with deadlines they wait.
+
+        Raises:
+            KeyError: no such backend.
+        """
+        self._board.backend(name).set_drained(drained)
+        effects: list[Effect] = []
+        if drained:
+            self._abandon(now, effects)
+        self._dispatch(now, effects)
+        return effects
+
+    def takes_new(self, name: str) -> bool:
+        """Return whether new tickets may go to a backend.
+
+        Raises:
+            KeyError: no such backend.
+        """
+        return self._board.backend(name).up
+
+    def _ease(self, now: float) -> None:
+        self._eases_at = min((backend.changes_at(now) for backend in self._board.backends), default=NEVER)
 
     def set_concurrency(self, now: float, name: str, limit: int) -> list[Effect]:
         """Change how many sequences may run on a backend, at least 1; what runs keeps running.
@@ -306,6 +371,7 @@ class Dispatcher:
         """
         known = self._board.backend(backend)
         known.cache = PrefixCache(enabled=enabled, granularity=granularity, trusted=trusted)
+        known.prefixes.clear()
         self._unpark(known, now)
         return self._pass(now)
 
@@ -365,11 +431,13 @@ class Dispatcher:
         try:
             self._board.change(now, scheduling, backends, jobs)
             for backend in self._board.backends:
-                backend.up = backend.up and backend.name not in down
+                if backend.name in down:
+                    backend.set_reachable(False)
         finally:
             for job in waiting:
                 self._wait_again(job, now, front=job.ticket.id in first)
         self._look_at = min((backend.limiter.due_at for backend in self._board.backends), default=NEVER)
+        self._ease(now)
         effects: list[Effect] = []
         self._abandon(now, effects)
         self._dispatch(now, effects)
@@ -431,16 +499,16 @@ class Dispatcher:
         Where nobody of its own queue waits it may go before it has to: the limits are about those that stay.
         """
         queue, ticket_id = job.queue, job.ticket.id
-        full = queue.lane.full(job)
+        full = refusal.full(job)
         if full is not None and queue.size:
-            return [refusal.reject(job, now, Reason.QUEUE_FULL, full)]
+            return [refusal.reject(job, now, *full)]
         self._jobs[ticket_id] = job
         queue.push(job, now)
         effects = self._pass(now)
         if full is not None and job.place:
             queue.remove(job, now)
             del self._jobs[ticket_id]
-            effects.append(refusal.reject(job, now, Reason.QUEUE_FULL, full))
+            effects.append(refusal.reject(job, now, *full))
         return effects
 
     def _grant(self, job: Job, place: Place, now: float) -> Grant:
@@ -457,6 +525,9 @@ class Dispatcher:
         if backend.limiter.due_at == NEVER:
             backend.limiter.start(now)
             self._look_at = min(self._look_at, backend.limiter.due_at)
+        ledger = self._board.ledger
+        if ledger is not None and not job.charged:
+            ledger.charge(job, now)
         job.granted_at = now
         job.returned = False
         job.stage = Stage.PREFILL if final else Stage.PART
@@ -509,7 +580,7 @@ class Dispatcher:
         if settings is not None:
             backend.pause_until = now + settings.pause * (now - job.granted_at)
         backend.release(job)
-        if backend.up:
+        if backend.reachable:
             job.queue.park(job, now)
         else:
             self._start_anew(job, now)
@@ -521,6 +592,8 @@ class Dispatcher:
             if job.feed.home is not None:
                 job.feed.home.forget_started(job)
             job.feed.restart()
+        if self._board.ledger is not None:
+            self._board.ledger.take_back(job, now)
         job.returned = True
         job.queue.push(job, now, front=True)
 
@@ -559,6 +632,8 @@ class Dispatcher:
             if queue.lane.has_deadline or any(backend.up for backend in queue.pool):
                 continue
             for job in sorted(queue.jobs(), key=lambda job: job.arrived):
+                if job.feed is not None and job.feed.home is not None and job.feed.home.reachable:
+                    continue  # it finishes where it has begun
                 queue.remove(job, now)
                 del self._jobs[job.ticket.id]
                 effects.append(refusal.reject(job, now, Reason.NO_BACKEND, refusal.nobody_serves(job.ticket)))

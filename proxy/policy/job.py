@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from proxy.policy.backend import Backend
     from proxy.policy.installments import Feed
     from proxy.policy.lane import LaneQueue
+    from proxy.policy.tenants import Account
 
 
 class Stage(StrEnum):
@@ -35,10 +36,12 @@ class Job:
     """Mutable bookkeeping of one live ticket; created by `offer`, forgotten by `leave` or by a refusal."""
 
     __slots__ = (
+        "account",
         "ahead",
         "arrived",
         "avoid",
         "backend",
+        "charged",
         "demoted",
         "drop_by",
         "due_by",
@@ -88,6 +91,10 @@ class Job:
         self.returned = False
         """Waits again after `give_back`: it has passed the lane's limits before and does not count against them."""
         self.avoid: Backend | None = None
+        self.account: Account | None = None
+        """Its tenant's; None while tenants do not matter."""
+        self.charged = False
+        """Whether the account pays for it: from its first grant on."""
 
     def __repr__(self) -> str:
         return f"<Job {self.ticket.id} {self.stage}{' demoted' if self.demoted else ''}>"

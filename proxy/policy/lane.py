@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from proxy.policy.backend import Backend
 from proxy.policy.job import NEVER, Job, Stage
 from proxy.policy.limits import BudgetMode, LaneLimits, QueueOrder, Scheduling
 
-_Entry = tuple[float, int, Job]
+Entry = tuple[float, int, Job]
+"""Key, place, job."""
 
 LEARNING_RATE = 0.05
 """Share of each new sample in `c` (scheduling study: any start value within a factor of two gives the same result)."""
@@ -112,6 +113,7 @@ class Lane:
         self.w = scheduling.decode_weight * self.c0
         self.step_s = scheduling.step_s
         self.ageing = scheduling.ageing if scheduling.queue_order is QueueOrder.SHORTEST_FIRST else 0.0
+        self.priority_step_s = scheduling.priority_step_s
         self.fed = last and scheduling.installments is not None
         """Whether prompts of this lane may go in parts, one started at a time per backend."""
         self.separate = scheduling.budget_mode is BudgetMode.SEPARATE
@@ -164,6 +166,10 @@ class Lane:
         """Return the expected engine seconds of `job`."""
         return job.ticket.prompt_tokens * self.c0 + job.ticket.output_tokens * self.w
 
+    def head_start(self, job: Job) -> float:
+        """Return what its priority class adds to the key of `job`, in seconds: below 0 it goes sooner."""
+        return self.priority_step_s * job.ticket.priority
+
     def _clamped(self, c: float) -> float:
         return min(C_RANGE[1] * self.c0, max(C_RANGE[0] * self.c0, c))
 
@@ -188,10 +194,10 @@ class LaneQueue:
         """The backends that serve these tickets, up or not."""
         self.size = 0
         self._next = 1
-        self._parked: list[_Entry] = []
-        self._on_time: list[_Entry] = []
-        self._demoted: list[_Entry] = []
-        self._timers: list[_Entry] = []
+        self._parked: list[Entry] = []
+        self._on_time: list[Entry] = []
+        self._demoted: list[Entry] = []
+        self._timers: list[Entry] = []
         self.rivals: list[LaneQueue] = [self]
         """All queues whose tickets may run on one of these backends, this one among them."""
         lane.queues.append(self)
@@ -199,11 +205,11 @@ class LaneQueue:
     def push(self, job: Job, now: float, *, front: bool = False) -> None:
         """Let `job` wait, not started; at the front of the lane when it had its turn before."""
         lane = self.lane
-        job.key = HEAD_KEY if front else job.arrived + lane.ageing * lane.work_s(job)
+        job.key = HEAD_KEY if front else job.arrived + lane.ageing * lane.work_s(job) + lane.head_start(job)
         job.stage, job.queue, job.demoted = Stage.WAITING, self, False
         self.set_deadlines(job)
         self._count(job, 1, now)
-        self._enter(self._on_time, job)
+        self._enter(self._heap(job), job)
         if lane.has_deadline:
             self._set_timer(job)
 
@@ -228,36 +234,17 @@ class LaneQueue:
     def head(self, now: float, dropped: list[Job]) -> Job | None:
         """Return who is next, judged by the current `c`; append to `dropped` whoever was found past its last moment."""
         if self._parked:
-            while self._parked:
-                _, place, job = self._parked[0]
-                if job.place == place:
-                    return job
-                heapq.heappop(self._parked)
-        on_time, c, deadline = self._on_time, self.lane.c, self.lane.has_deadline
-        while on_time:
-            _, place, job = on_time[0]
-            if job.place != place:
-                heapq.heappop(on_time)
-            elif deadline and job.due_by - job.ticket.prompt_tokens * c <= now:
-                self._judge(job, now, dropped)
-            else:
-                return job
-        late = self._demoted
-        while late:
-            _, place, job = late[0]
-            if job.place != place:
-                heapq.heappop(late)
-            elif job.drop_by - job.ticket.prompt_tokens * c <= now:
-                self._judge(job, now, dropped)
-            else:
-                return job
-        return None
+            started = self._first_parked()
+            if started is not None:
+                return started
+        first = self._first_on_time(self._on_time, now, dropped)
+        return first if first is not None else self._first_late(self._demoted, now, dropped)
 
     def remove(self, job: Job, now: float) -> None:
         """Take `job` out, whatever for."""
         self._count(job, -1, now)
         job.place = 0
-        if len(self._on_time) + len(self._demoted) > 2 * self.size + _SWEEP_FROM:
+        if sum(map(len, self._heaps())) > 2 * self.size + _SWEEP_FROM:
             self._sweep()
 
     def expire(self, now: float, dropped: list[Job]) -> None:
@@ -285,8 +272,47 @@ class LaneQueue:
 
     def jobs(self) -> list[Job]:
         """Return who waits here, in no order."""
-        heaps = (self._parked, self._on_time, self._demoted)
-        return [job for heap in heaps for _, place, job in heap if job.place == place]
+        return [job for heap in (self._parked, *self._heaps()) for _, place, job in heap if job.place == place]
+
+    def _heap(self, job: Job) -> list[Entry]:
+        """Return the heap that `job` belongs in while it is not started."""
+        return self._demoted if job.demoted else self._on_time
+
+    def _heaps(self) -> Collection[list[Entry]]:
+        """Return all heaps of those who are not started."""
+        return (self._on_time, self._demoted)
+
+    def _first_parked(self) -> Job | None:
+        while self._parked:
+            _, place, job = self._parked[0]
+            if job.place == place:
+                return job
+            heapq.heappop(self._parked)
+        return None
+
+    def _first_on_time(self, heap: list[Entry], now: float, dropped: list[Job]) -> Job | None:
+        c, deadline = self.lane.c, self.lane.has_deadline
+        while heap:
+            _, place, job = heap[0]
+            if job.place != place:
+                heapq.heappop(heap)
+            elif deadline and job.due_by - job.ticket.prompt_tokens * c <= now:
+                self._judge(job, now, dropped)
+            else:
+                return job
+        return None
+
+    def _first_late(self, heap: list[Entry], now: float, dropped: list[Job]) -> Job | None:
+        c = self.lane.c
+        while heap:
+            _, place, job = heap[0]
+            if job.place != place:
+                heapq.heappop(heap)
+            elif job.drop_by - job.ticket.prompt_tokens * c <= now:
+                self._judge(job, now, dropped)
+            else:
+                return job
+        return None
 
     def _judge(self, job: Job, now: float, dropped: list[Job]) -> bool:
         """Drop or demote `job` if it is time for either; say whether its timer needs nothing more."""
@@ -305,10 +331,10 @@ class LaneQueue:
         job.demoted = True
         self.lane.demoted += 1
         self.lane.demoted_now += 1
-        self._enter(self._demoted, job)
+        self._enter(self._heap(job), job)
         self._set_timer(job)
 
-    def _enter(self, heap: list[_Entry], job: Job) -> None:
+    def _enter(self, heap: list[Entry], job: Job) -> None:
         job.place = self._next
         self._next += 1
         heapq.heappush(heap, (job.key, job.place, job))
@@ -324,7 +350,7 @@ class LaneQueue:
         heapq.heappush(self._timers, (self._moment(job), job.place, job))
 
     def _sweep(self) -> None:
-        for heap in (self._on_time, self._demoted):
+        for heap in self._heaps():
             heap[:] = [entry for entry in heap if entry[2].place == entry[1]]
             heapq.heapify(heap)
 

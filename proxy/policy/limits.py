@@ -1,6 +1,7 @@
 """What the operator decided, in the form the Dispatcher reads: frozen, checked, without files or environment."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -70,6 +71,43 @@ class Installments:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantLimits:
+    """What one tenant may take. None: as much as there is."""
+
+    weight: float = 1.0
+    """Its share beside the others: 2 gets twice the tokens of 1 while both wait."""
+    waiting_requests: int | None = None
+    """Requests of all lanes that may wait; one more is rejected at once."""
+    waiting_tokens: int | None = None
+    """Prompt tokens that may wait."""
+    sequences: int | None = None
+    """Sequences that may run at once, on all backends together; what is over it waits. One request always may."""
+    tokens_per_minute: int | None = None
+    """Prompt tokens per minute, with a minute's worth of credit; a request over it is rejected at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """How tenants share a lane: a virtual token counter each, and limits each.
+
+    Source: VTC (Sheng et al., arXiv 2401.00588): inside a lane those whose counter is smallest compete.
+    """
+
+    by_tokens: bool = True
+    """Order tenants by their counters. False: limits alone, the order is as without tenants."""
+    output_weight: float = 2.0
+    """What an output token counts in prompt tokens (2, as in the scheduling study)."""
+    tenants: Mapping[str, TenantLimits] = field(default_factory=dict)
+    """Tenants with limits of their own, by name."""
+    others: TenantLimits = TenantLimits()
+    """Each tenant that is not named."""
+
+    def limits_of(self, tenant: str | None) -> TenantLimits:
+        """Return what `tenant` may take."""
+        return self.others if tenant is None else self.tenants.get(tenant, self.others)
+
+
+@dataclass(frozen=True, slots=True)
 class Scheduling:
     """All that the Dispatcher needs to know beside its backends.
 
@@ -97,6 +135,11 @@ class Scheduling:
     step_s: float = 0.02
     """`a`, seconds of one empty engine step."""
     installments: Installments | None = None
+    fairness: Fairness | None = None
+    """How tenants share a lane; None: whoever sends most gets most."""
+    priority_step_s: float = 0.0
+    """Head start of a ticket over one of the next class, in seconds of waiting time. A class is never ahead of
+    everything: whoever has waited that much longer goes first. 0: classes mean nothing."""
 
 
 LOWEST_CONCURRENCY = 8

@@ -37,19 +37,19 @@ class Matcher:
         self._by_deadline = scheduling.lane_order is LaneOrder.DEADLINE
 
     def next_job(self, queues: Sequence[LaneQueue], now: float, dropped: list[Job]) -> Job | None:
-        """Return who goes first: on time before demoted, then by lane order, then by key; None when nobody waits.
+        """Return who goes first: on time before demoted, then lane order, tenant, key; None when nobody may.
 
         Whoever has no deadline and has waited far too long comes before all.
         """
         best: Job | None = None
-        best_rank = (NEVER, 0.0, 0.0)
+        best_rank = (NEVER, 0.0, 0.0, 0.0)
         for queue in queues:
             job = queue.head(now, dropped)
             if job is not None:
                 first = -1 if now >= job.overdue_at else job.demoted
                 lane = queue.lane
                 second = job.due_by - job.ticket.prompt_tokens * lane.c if self._by_deadline else lane.index
-                rank = (first, second, job.key)
+                rank = (first, second, 0.0 if job.account is None else job.account.counter, job.key)
                 if rank < best_rank:
                     best, best_rank = job, rank
         return best
@@ -69,17 +69,24 @@ class Matcher:
                 continue
             prefill, kv, slots = self.demand(job, backend, now)
             if backend.blocked(job, prefill, kv, slots, now) is None:
-                cost = backend.cost(prefill, self.c0, self.w)
+                computed = prefill if job.ticket.prefix is None else backend.uncached(job, prefill)
+                cost = backend.cost(computed, self.c0, self.w)
                 if cost < least:
                     best, least = Place(backend, prefill, kv, slots), cost
         return best
 
-    def anywhere(self, job: Job) -> Place:
-        """Return where a ticket goes that nothing holds: to the least outstanding work. Some backend must be up."""
+    def anywhere(self, job: Job, now: float) -> Place:
+        """Return where a ticket goes that nothing holds: to the least outstanding work. Some backend must be up.
+
+        One that has its trial comes last, and so does one that says it is busy.
+        """
         ticket = job.ticket
         up = [backend for backend in self.candidates(job) if backend.up]
-        best = min(up, key=lambda backend: backend.cost(ticket.prompt_tokens, self.c0, self.w))
+        best = min(up, key=lambda backend: (backend.left_alone(now), self._cost_of(job, backend)))
         return Place(best, ticket.prompt_tokens, ticket.prompt_tokens + ticket.output_tokens, ticket.sequences)
+
+    def _cost_of(self, job: Job, backend: Backend) -> float:
+        return backend.cost(backend.uncached(job, job.ticket.prompt_tokens), self.c0, self.w)
 
     def candidates(self, job: Job) -> Sequence[Backend]:
         """Return the backends that `job` may go to, up or not."""

@@ -31,6 +31,8 @@ class Reason(StrEnum):
 
     QUEUE_FULL = "queue_full"
     QUEUE_TIMEOUT = "queue_timeout"
+    TENANT_LIMIT = "tenant_limit"
+    """Over what this tenant may take, whatever the others do."""
     NO_BACKEND = "no_backend"
     DRAINING = "draining"
     TOO_LONG = "too_long"

@@ -7,14 +7,17 @@ backends that serve the same models, so a model that waits for its own engine ho
 from collections.abc import Sequence
 
 from proxy.policy.backend import Backend
+from proxy.policy.fairqueue import FairQueue
 from proxy.policy.lane import Lane, LaneQueue
+from proxy.policy.tenants import Ledger
 from proxy.policy.ticket import Ticket
 
 
 class Pools:
     """All queues, and the way to the right one."""
 
-    def __init__(self, lanes: Sequence[Lane], backends: Sequence[Backend]) -> None:
+    def __init__(self, lanes: Sequence[Lane], backends: Sequence[Backend], ledger: Ledger | None = None) -> None:
+        self._ledger = ledger
         self._queues: dict[tuple[str, ...], list[LaneQueue]] = {}
         self._lanes = lanes
         for lane in lanes:
@@ -43,5 +46,8 @@ class Pools:
     def _pool(self, backends: Sequence[Backend]) -> list[LaneQueue]:
         names = tuple(backend.name for backend in backends)
         if names not in self._queues:
-            self._queues[names] = [LaneQueue(lane, backends) for lane in self._lanes]
+            self._queues[names] = [self._queue(lane, backends) for lane in self._lanes]
         return self._queues[names]
+
+    def _queue(self, lane: Lane, backends: Sequence[Backend]) -> LaneQueue:
+        return LaneQueue(lane, backends) if self._ledger is None else FairQueue(lane, backends, self._ledger)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from proxy.policy.outcome import Outcome, Reason
+from proxy.policy.prefixes import Prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,12 @@ class Ticket:
     """Whether it may be fed in installments."""
     at_once: bool = False
     """It goes whatever runs or waits, and counts as running: limits, budgets and deadlines do not hold it."""
+    prefix: Prefix | None = None
+    """How its prompt begins, for choosing among backends; None: nobody asked."""
+    tenant: str | None = None
+    """Who sends it: a label out of a bounded set. Without a name: one tenant like any other."""
+    priority: int = 0
+    """Priority class inside its lane; lower goes sooner, as in vLLM."""
 
 
 @dataclass(frozen=True, slots=True)
