@@ -21,12 +21,13 @@ from proxy.policy import refusal
 from proxy.policy.backend import Backend
 from proxy.policy.board import Board
 from proxy.policy.entry import Entry
-from proxy.policy.installments import Feed, PartResult, PrefixCache, next_tokens
+from proxy.policy.installments import Feed, PartResult, PrefixCache
 from proxy.policy.job import NEVER, Job, Stage
 from proxy.policy.lane import HEAD_KEY, LEARN_FROM_TOKENS
 from proxy.policy.limits import BackendLimits, Scheduling
 from proxy.policy.matching import Place
 from proxy.policy.outcome import Ending, Reason
+from proxy.policy.parts import Parts, misplaced
 from proxy.policy.refunds import Refunds
 from proxy.policy.snapshot import Snapshot
 from proxy.policy.ticket import Effect, Grant, Ticket
@@ -39,6 +40,7 @@ class Dispatcher:
 
     def __init__(self, scheduling: Scheduling, backends: Sequence[BackendLimits]) -> None:
         self._board = Board(scheduling, backends)
+        self._parts = Parts(self._board)
         self._jobs: dict[int, Job] = {}
         self._refunds = Refunds()
         self._look_at = NEVER
@@ -105,7 +107,7 @@ class Dispatcher:
         if job is None or job.stage is Stage.DECODE:
             return []
         if job.stage is not Stage.PREFILL:
-            raise _misplaced(job, "first_token")
+            raise misplaced(job, "first_token")
         if job.ticket.streams:
             self._learn(job, now)
         self._prefilled(job)
@@ -125,13 +127,8 @@ class Dispatcher:
         job = self._jobs.get(ticket_id)
         if job is None:
             return []
-        backend, feed = _part_of(job, "part_ended")
-        computed = job.held_prefill
-        backend.cache.worked()
-        backend.parts[self._result(backend, feed, cached_tokens, now)] += 1
-        feed.done += computed
-        feed.part += 1
-        return self._between_parts(job, backend, now)
+        self._parts.ended(job, cached_tokens, now)
+        return self._pass(now)
 
     def part_failed(self, now: float, ticket_id: int, *, refused: bool = False) -> list[Effect]:
         """Take the failure of one part: the rest goes whole, and the engine answers the client's own request.
@@ -147,13 +144,8 @@ class Dispatcher:
         job = self._jobs.get(ticket_id)
         if job is None:
             return []
-        backend, feed = _part_of(job, "part_failed")
-        backend.parts[PartResult.FAILED] += 1
-        if not refused:
-            backend.cache.failed(now)
-        feed.whole = True
-        feed.part += 1
-        return self._between_parts(job, backend, now)
+        self._parts.failed(job, now, refused=refused)
+        return self._pass(now)
 
     def give_back(self, now: float, ticket_id: int) -> list[Effect]:
         """Take a grant back that could not be used: not one byte was sent.
@@ -169,7 +161,7 @@ class Dispatcher:
             return []
         backend = job.backend
         if job.stage not in _GRANTED or backend is None:
-            raise _misplaced(job, "give_back")
+            raise misplaced(job, "give_back")
         if job.stage is Stage.PART:
             backend.parts[PartResult.FAILED] += 1
         backend.release(job)
@@ -189,7 +181,7 @@ class Dispatcher:
             elif job.feed is not None and job.feed.part and backend.up and not others:
                 job.queue.park(job, now)
             else:
-                self._start_anew(job, now)
+                self._parts.start_anew(job, now)
         self._dispatch(now, effects)
         return effects
 
@@ -276,7 +268,7 @@ class Dispatcher:
         backend.set_reachable(up)
         effects: list[Effect] = []
         if not up:
-            self._unpark(backend, now)
+            self._parts.unpark(backend, now)
             self._abandon(now, effects)
         self._dispatch(now, effects)
         return effects
@@ -372,21 +364,12 @@ class Dispatcher:
         known = self._board.backend(backend)
         known.cache = PrefixCache(enabled=enabled, granularity=granularity, trusted=trusted)
         known.prefixes.clear()
-        self._unpark(known, now)
+        self._parts.unpark(known, now)
         return self._pass(now)
 
     def would_feed(self, now: float, ticket: Ticket) -> bool:
         """Return whether a ticket would go in parts, if it can be split: to some backend that is up and splits."""
-        queue = self._board.pools.queue_for(ticket)
-        settings = self._board.matcher.installments
-        if settings is None or not queue.lane.fed or ticket.at_once:
-            return False
-        return any(
-            backend.up
-            and backend.cache.splits(now)
-            and next_tokens(ticket.prompt_tokens, Feed(), backend.cache.granularity, settings) < ticket.prompt_tokens
-            for backend in queue.pool
-        )
+        return self._parts.would_feed(ticket, now)
 
     def busy(self, name: str) -> tuple[int, int]:
         """Return how many sequences run on a backend, and how many grants it has had in all; zeros when it is gone."""
@@ -435,7 +418,7 @@ class Dispatcher:
                     backend.set_reachable(False)
         finally:
             for job in waiting:
-                self._wait_again(job, now, front=job.ticket.id in first)
+                self._parts.wait_again(job, now, front=job.ticket.id in first)
         self._look_at = min((backend.limiter.due_at for backend in self._board.backends), default=NEVER)
         self._ease(now)
         effects: list[Effect] = []
@@ -561,63 +544,6 @@ class Dispatcher:
         backend.release_prefill(job)
         backend.forget_started(job)
 
-    @staticmethod
-    def _result(backend: Backend, feed: Feed, cached: int | None, now: float) -> PartResult:
-        """Judge a part that has ended; after a miss the rest goes whole."""
-        miss = backend.judge(now, feed.done, cached)
-        if miss is None:
-            if backend.cache.expected(feed.done) == 0:
-                return PartResult.FIRST
-            backend.cache.blind(now)
-            return PartResult.UNKNOWN
-        if miss:
-            feed.whole = True
-            feed.done = min(feed.done, cached or 0)  # what the cache lost is computed again, and charged again
-        return PartResult.MISS if miss else PartResult.HIT
-
-    def _between_parts(self, job: Job, backend: Backend, now: float) -> list[Effect]:
-        settings = self._board.matcher.installments
-        if settings is not None:
-            backend.pause_until = now + settings.pause * (now - job.granted_at)
-        backend.release(job)
-        if backend.reachable:
-            job.queue.park(job, now)
-        else:
-            self._start_anew(job, now)
-        return self._pass(now)
-
-    def _start_anew(self, job: Job, now: float) -> None:
-        """Let a ticket whose grant came to nothing wait again, not started, at the head of its lane."""
-        if job.feed is not None:
-            if job.feed.home is not None:
-                job.feed.home.forget_started(job)
-            job.feed.restart()
-        if self._board.ledger is not None:
-            self._board.ledger.take_back(job, now)
-        job.returned = True
-        job.queue.push(job, now, front=True)
-
-    def _unpark(self, backend: Backend, now: float) -> None:
-        job = backend.started
-        backend.pause_until = 0.0
-        if job is not None and job.stage is Stage.PARKED:
-            job.queue.remove(job, now)
-            self._start_anew(job, now)
-
-    def _wait_again(self, job: Job, now: float, *, front: bool) -> None:
-        lane, feed = job.queue.lane, job.feed
-        if feed is not None and feed.home is not None:
-            if lane.fed and feed.home in self._board.backends:
-                job.queue.park(job, now)
-            else:
-                self._start_anew(job, now)
-            return
-        if not (lane.fed and job.ticket.splittable):
-            job.feed = None
-        elif feed is None:
-            job.feed = Feed()
-        job.queue.push(job, now, front=front)
-
     # ------------------------------------------------------------------ refusals
 
     def _refuse_dropped(self, now: float, dropped: list[Job], effects: list[Effect]) -> None:
@@ -646,13 +572,3 @@ class Dispatcher:
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self._board!r}{'; draining' if self._draining else ''}>"
-
-
-def _part_of(job: Job, event: str) -> tuple[Backend, Feed]:
-    if job.stage is not Stage.PART or job.backend is None or job.feed is None:
-        raise _misplaced(job, event)
-    return job.backend, job.feed
-
-
-def _misplaced(job: Job, event: str) -> ValueError:
-    return ValueError(f"{event} cannot happen to ticket {job.ticket.id}, which is {job.stage}")
