@@ -76,6 +76,7 @@ class Board:
             backends=tuple(show_backend(backend, self.lanes[0].budget, now, fed=fed) for backend in self.backends),
             draining=draining,
             live=live,
+            tenants=() if self.ledger is None else self.ledger.show(),
         )
 
     def __repr__(self) -> str:

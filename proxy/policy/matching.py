@@ -13,6 +13,7 @@ from proxy.policy.installments import next_tokens
 from proxy.policy.job import NEVER, Job, Stage
 from proxy.policy.lane import LaneQueue
 from proxy.policy.limits import LaneOrder, Scheduling
+from proxy.policy.tenants import held_back
 
 
 class Place(NamedTuple):
@@ -116,9 +117,11 @@ class Matcher:
 
     def why_waiting(self, queue: LaneQueue, now: float) -> Blocked | None:
         """Return what the head of `queue` waits for; None when nobody waits there. Costs a walk over the queue."""
-        job = min(queue.jobs(), key=lambda job: (job.stage is not Stage.PARKED, job.demoted, job.key), default=None)
+        waiting = queue.jobs()
+        free = [job for job in waiting if not held_back(job)]
+        job = min(free, key=lambda job: (job.stage is not Stage.PARKED, job.demoted, job.key), default=None)
         if job is None:
-            return None
+            return Blocked.TENANT if waiting else None
         reasons = [backend.blocked(job, *self.demand(job, backend, now), now) for backend in self.candidates(job)]
         if None in reasons:
             return Blocked.HELD

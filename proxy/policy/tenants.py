@@ -9,13 +9,32 @@ idle engine pays for it later. Source: VTC (Sheng et al., arXiv 2401.00588).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from proxy.policy.job import NEVER, Job
+from proxy.policy.job import NEVER, Job, Stage
 from proxy.policy.limits import Fairness, TenantLimits
 
 UNNAMED = ""
 """Account of tickets that name no tenant."""
 _MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSnapshot:
+    """One tenant at one moment. Counters count since the Dispatcher first saw it."""
+
+    name: str
+    """Its label; "" for tickets that name none."""
+    counter: float
+    """Virtual token counter: whose is smallest goes first."""
+    waiting_requests: int
+    waiting_tokens: int
+    running: int
+    """Sequences."""
+    granted: int
+    granted_tokens: int
+    """Prompt tokens."""
+    rejected: int
 
 
 class Account:
@@ -92,6 +111,19 @@ class Account:
             self._tokens = min(float(rate), self._credit(now, rate) - tokens)
             self._tokens_at = now
 
+    def show(self) -> TenantSnapshot:
+        """Return it as it is."""
+        return TenantSnapshot(
+            name=self.name,
+            counter=self.counter,
+            waiting_requests=self.waiting_requests,
+            waiting_tokens=self.waiting_tokens,
+            running=self.running,
+            granted=self.granted,
+            granted_tokens=self.granted_tokens,
+            rejected=self.rejected,
+        )
+
     def _credit(self, now: float, rate: int) -> float:
         return min(float(rate), self._tokens + (now - self._tokens_at) * rate / _MINUTE_S)
 
@@ -125,6 +157,10 @@ class Ledger:
         if account is None:
             account = self.accounts[name] = Account(name, self.fairness.limits_of(tenant), self._level)
         return account
+
+    def show(self) -> tuple[TenantSnapshot, ...]:
+        """Return all accounts as they are, by name."""
+        return tuple(self.accounts[name].show() for name in sorted(self.accounts))
 
     def lift(self, account: Account) -> None:
         """Let a tenant that has nothing waiting start where those are that have."""
@@ -171,6 +207,11 @@ class Ledger:
 
     def _price(self, account: Account, prompt_tokens: int, output_tokens: int) -> float:
         return (prompt_tokens + self.fairness.output_weight * output_tokens) / account.limits.weight
+
+
+def held_back(job: Job) -> bool:
+    """Return whether `job` waits because as much of its tenant runs as may; one that is started never does."""
+    return job.account is not None and job.stage is not Stage.PARKED and job.account.holds_back(job)
 
 
 def reopened(ledger: Ledger | None, fairness: Fairness | None, jobs: Iterable[Job]) -> Ledger | None:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from proxy.policy.dispatch import Dispatcher
-from proxy.policy.limits import BackendLimits, LaneLimits, Scheduling
+from proxy.policy.limits import BackendLimits, Installments, LaneLimits, Scheduling
 from proxy.policy.outcome import Ending
 from proxy.policy.ticket import Grant, Refuse, Ticket
 
@@ -94,3 +94,9 @@ class Desk:
 def desk():
     """Build a desk: number of backends, then what differs from the defaults."""
     return Desk
+
+
+@pytest.fixture
+def parts():
+    """Settings of installments: parts of 1024 tokens."""
+    return Installments(part_tokens=1024, parts_at_most=16, pause=0.25)
