@@ -43,6 +43,7 @@ class Admin:
         application.router.add_get("/livez", self._serve_livez)
         application.router.add_get("/readyz", self._serve_readyz)
         application.router.add_get("/status.json", self._serve_status)
+        application.router.add_get("/config.json", self._serve_config)
         application.router.add_get("/", self._serve_page)
         runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
@@ -82,6 +83,9 @@ class Admin:
 
     async def _serve_status(self, _request: web.Request) -> web.Response:
         return _json(self._status.document())
+
+    async def _serve_config(self, _request: web.Request) -> web.Response:
+        return _json(self._status.configuration())
 
     async def _serve_page(self, _request: web.Request) -> web.Response:
         headers = {

@@ -1,4 +1,4 @@
-"""The `lanewise` command. Exit codes: 0 done, 1 runtime failure, 2 configuration or usage, 130 interrupted.
+"""The `lanewise` command. Exit codes: 0 done, 1 runtime failure, 2 configuration or usage, 3 gate failed, 130 interrupted.
 
 Results go to stdout, everything else to stderr. What a command needs is imported inside it, so that `--help` and
 `validate` do not wait for the server's libraries.
@@ -19,7 +19,7 @@ from cyclopts import App, CycloptsError, Parameter
 if TYPE_CHECKING:
     from proxy.settings import Address, Flag, Loaded
 
-DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, USAGE, GATE, INTERRUPTED = 0, 1, 2, 3, 130
 _PATIENCE_S = 3.0
 _ORDER_PATIENCE_S = 60.0
 """A reload probes new backends first."""
@@ -32,6 +32,7 @@ app = App(
 )
 config = App(name="config", help="Show the configuration, or its schema.")
 app.command(config)
+app.command("proxy.doctor.command:doctor", name="doctor")
 
 
 class CommandError(Exception):
@@ -93,6 +94,12 @@ class Source:
         if self.record is not None:
             given.append(Flag("--record", ("recorder", "enabled"), True))
         return [*given, *(_setting(text) for text in self.set or ())]
+
+    @property
+    def names_engines(self) -> bool:
+        """Whether a configuration of its own is meant, rather than that of a proxy that runs."""
+        variables = {name.upper() for name in os.environ}
+        return bool(self.config or self.backend) or bool({"LANEWISE_CONFIG", "LANEWISE_BACKENDS"} & variables)
 
     def load(self) -> "Loaded":
         """Read all sources.

@@ -75,6 +75,16 @@ class Status:
             lanes.setdefault(lane, {"lane": lane})[decision] = count
         return list(lanes.values())
 
+    def configuration(self) -> dict[str, Any]:
+        """Return the settings in force, ready for JSON; secrets are left out."""
+        settings = self._in_force.settings
+        hidden: Any = {"recorder": {"salt"}, "probes": {"api_key"}}
+        return {
+            "config": self._in_force.sha,
+            "generation": self._in_force.generation,
+            "settings": settings.model_dump(mode="json", exclude=hidden),
+        }
+
     def document(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
         snapshot = self._snapshot()
