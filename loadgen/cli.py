@@ -16,7 +16,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from loadgen.failure import Exit, StopError, UsageError
 from loadgen.flags import Switch, seconds
-from loadgen.options import BadLines, Progress, ReplayOptions, SourceOptions
+from loadgen.options import Progress, ReplayOptions, SourceOptions
 
 if TYPE_CHECKING:
     from loadgen.summary import Slo
@@ -28,12 +28,11 @@ app = App(
     version=version("lanewise"),
     version_flags=["--version"],
 )
-trace_app = App(name="trace", help="Look into trace files.")
-app.command(trace_app)
 
 _ELSEWHERE = {
     "study": ("loadgen.study:app", "Run the scheduling policies in virtual time and tabulate them."),
     "sim": ("loadgen.sim.command:app", "The simulated engine."),
+    "trace": ("loadgen.trace.command:app", "Look into trace files; cut, scale, convert, merge and make them."),
     "demo": ("loadgen.demo:app", "The whole loop on this machine, with a before/after table."),
 }
 """Commands that are imported when they are used."""
@@ -232,43 +231,14 @@ def compare(
     return Exit.GATE if comparison.verdict is Verdict.ROLL_BACK else Exit.DONE
 
 
-@trace_app.command
-def info(
-    *files: Path,
-    format: str | None = None,  # noqa: A002 - the name of the option
-    bad_lines: BadLines = BadLines.REFUSE,
-    border: int = 2048,
-    json: Switch = False,
-) -> int:
-    """Say what is in trace files: rows, span, rate, lengths, burstiness, clock, shared prefixes.
-
-    Parameters
-    ----------
-    files
-        Trace files, read together as one.
-    format
-        azure, mooncake or lanewise; else decided by the first line.
-    bad_lines
-        A line that cannot be read: refuse, or skip and count it.
-    border
-        Longest prompt of the short lane, in tokens.
-    json
-        Print one JSON document.
-    """
-    from loadgen.source import trace_info
-
-    document = trace_info(SourceOptions(traces=files, format=format, bad_lines=bad_lines, border=border))
-    _print_document(document) if json else _print_pairs(document)
-    return Exit.DONE
-
-
 def _print_document(document: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _print_pairs(document: dict[str, Any]) -> None:
-    for key, value in document.items():
-        sys.stdout.write(f"{key}: {value}\n")
+    from loadgen.trace.shown import pairs
+
+    sys.stdout.write(pairs(document))
 
 
 def _stop(code: Exit, message: str) -> NoReturn:

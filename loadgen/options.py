@@ -29,6 +29,39 @@ class BadLines(StrEnum):
     SKIP = "skip"
 
 
+class Process(StrEnum):
+    """How the gaps between requests are spread around their mean."""
+
+    RECORDED = "recorded"
+    """As in the trace."""
+    CONSTANT = "constant"
+    """All gaps alike."""
+    POISSON = "poisson"
+    """Independent arrivals: exponential gaps, CV 1."""
+    GAMMA = "gamma"
+    """Gamma gaps of a chosen CV: above 1 burstier than Poisson, below 1 more even."""
+
+
+class Bodies(StrEnum):
+    """What is sent."""
+
+    MADE = "made"
+    """Prompts of the recorded lengths, sharing prefixes as recorded, unlike those of any other pass."""
+    RECORDED = "recorded"
+    """Recorded bodies, byte for byte: a later pass may find them in the engine's prefix cache."""
+    SALTED = "salted"
+    """Recorded bodies with a `cache_salt` of this pass, so that it finds nothing of an earlier one."""
+
+
+class Turns(StrEnum):
+    """When the next turn of a conversation is sent."""
+
+    AT_TIME = "at-time"
+    """Open loop: at its own time, whether the turn before it was answered or not."""
+    AFTER_ANSWER = "after-answer"
+    """At its own time, and not before the turn before it has ended; it is due then."""
+
+
 _REQUESTS = Group("Requests")
 _TARGET = Group("Target")
 _LIMITS = Group("Time limits")
@@ -42,7 +75,7 @@ class SourceOptions:
     traces: Annotated[tuple[Path, ...], Parameter(parse=False)] = ()
     """Trace files; several are merged by their wall clocks, or each from its own start."""
     format: str | None = None
-    """azure, mooncake or lanewise; None: decided by the first line of each file."""
+    """azure, mooncake, bailian, burstgpt, servegen, sharegpt, log or lanewise; None: told by the content."""
     workload: str | None = None
     """Name of a shipped profile (chat, code, mixed) or path of a YAML file; instead of `traces`."""
     start_s: Annotated[float, seconds("start")] = 0.0
@@ -55,9 +88,19 @@ class SourceOptions:
     """Rate factor: 2 sends twice as fast. Every time of the recording is divided by it."""
     rate: float | None = None
     """Mean requests/s to reach; sets the scale (not together with `scale`)."""
+    arrivals: Process = Process.RECORDED
+    """When requests come: as recorded, or drawn by `seed` with `rate` (or `rates`): constant, poisson, gamma."""
+    cv: float = 1.0
+    """Standard deviation of gamma gaps over their mean; above 1 comes in bursts."""
+    rates: str | None = None
+    """Rates that change: `60s@2,30s@2..10` is 60 s at 2 requests/s, then 30 s from 2 to 10. It ends the plan."""
+    turns: Turns = Turns.AT_TIME
+    """Conversations (Bailian, ShareGPT): send the next turn at its time, or not before the previous answer."""
+    bodies: Bodies = Bodies.MADE
+    """Made by length, or the recorded ones (recorder.text, ShareGPT), as they are or with a fresh cache salt."""
     dequantise: Switch = False
     """Spread the rows that share one tick of a coarse clock over that tick, by `seed`."""
-    bad_lines: BadLines = BadLines.REFUSE
+    bad_lines: Annotated[BadLines, Parameter(name=("--bad-lines", "--on-bad-line"))] = BadLines.REFUSE
     """A line of a trace that cannot be read: refuse to start, or skip and count it."""
     max_prompt_tokens: Annotated[int | None, named("max-prompt")] = None
     """Longer prompts are cut to this."""
@@ -114,6 +157,11 @@ class ReplayOptions:
     """Take whatever certificate an https target shows; recorded in the run."""
     metrics_url: Annotated[str | None, named("metrics")] = None
     """The engine's /metrics, for prefix-cache counts; None: `/metrics` of the target."""
+    engine_metrics: Annotated[tuple[str, ...], named("engine-metrics", negative="")] = ()
+    """The engine's /metrics, read once a second into the run folder; may be repeated, one per engine. Without it: the
+    page of `--metrics`, when it is a vLLM's. `none`: nothing is read."""
+    card_metrics: Annotated[tuple[str, ...], named("card-metrics", negative="")] = ()
+    """The /metrics of an npu-exporter, read once a second into the run folder; may be repeated, one per machine."""
     label: str | None = None
     """What people call this run in a table."""
     parameters: Annotated[tuple[tuple[str, str], ...], Parameter(parse=False)] = ()

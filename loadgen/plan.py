@@ -9,7 +9,10 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from loadgen.arrivals import Arrivals
 from loadgen.failure import UsageError
+from loadgen.reuse import PrefixReuse
+from loadgen.spool import Spool
 from loadgen.tracefile.row import Row
 
 NS = 1_000_000_000
@@ -38,8 +41,12 @@ class Shot:
     source: int
     """Which file, when several were read."""
     blocks: tuple[int, ...]
-    """64-bit ids of prefix blocks; empty when not recorded."""
+    """63-bit ids of prefix blocks; empty when not recorded."""
     block_tokens: int
+    parent: int = -1
+    """Shot of the turn before it in its conversation; -1: none."""
+    body: bytes | None = None
+    """Recorded request body; None: one is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,10 @@ class Window:
     """Mean requests/s wanted over the span; gives the scale."""
     max_prompt_tokens: int | None = None
     max_output_tokens: int | None = None
+    arrivals: Arrivals | None = None
+    """When requests come; None: as recorded, at `scale` or `rate`."""
+    seed: int = 1
+    """Of the arrivals."""
 
 
 @dataclass(slots=True)
@@ -67,9 +78,12 @@ class Columns:
     row: "array[int]" = field(default_factory=lambda: array("q"))
     source: "array[int]" = field(default_factory=lambda: array("h"))
     block_tokens: "array[int]" = field(default_factory=lambda: array("i"))
-    first_block: "array[int]" = field(default_factory=lambda: array("q", [0]))
-    """Row i has blocks[first_block[i] : first_block[i + 1]]."""
-    blocks: "array[int]" = field(default_factory=lambda: array("q"))
+    blocks: Spool = field(default_factory=Spool)
+    """Ids of each row, eight bytes each."""
+    chat: "array[int]" = field(default_factory=lambda: array("q"))
+    parent: "array[int]" = field(default_factory=lambda: array("q"))
+    bodies: Spool | None = None
+    """Recorded bodies, one for each row; None: there are none."""
 
     def __len__(self) -> int:
         return len(self.t_ns)
@@ -83,9 +97,18 @@ class Columns:
         self.row.append(row.number)
         self.source.append(row.source)
         self.block_tokens.append(row.block_tokens)
-        if row.blocks:
-            self.blocks.extend(row.blocks[: -(-prompt // row.block_tokens)])
-        self.first_block.append(len(self.blocks))
+        kept = row.blocks[: -(-prompt // row.block_tokens)] if row.blocks else ()
+        self.blocks.append(array("q", kept).tobytes())
+        self.chat.append(row.chat)
+        self.parent.append(row.parent)
+        if row.body is not None:
+            if self.bodies is None:
+                self.bodies = Spool()
+            self.bodies.append(row.body)
+
+    def blocks_of(self, at: int) -> tuple[int, ...]:
+        """Return the ids of one row."""
+        return tuple(array("q", self.blocks[at])) if self.blocks.size else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +125,8 @@ class Plan:
     """Rate factor that was applied."""
     dequantised_tick_s: float | None
     """Recorded tick that was spread, seconds; None: times are as recorded."""
+    parents: npt.NDArray[np.int64] | None
+    """Shot of the turn before shot 0, 1, 2, …; -1: none. None: no row has a turn before it."""
     hash: str
     """Equal hashes asked for the same lengths, prefixes and due times."""
 
@@ -118,10 +143,23 @@ class Plan:
         for index in range(len(self)):
             yield self.shot(index)
 
+    def part(self, worker: int, workers: int) -> Iterator[Shot]:
+        """Yield what one of several workers sends: together they send every shot once, at the due times of the whole.
+
+        Turns of one conversation stay with one worker.
+
+        Args:
+            worker: from 0.
+            workers: how many there are.
+        """
+        roots = None if self.parents is None else _roots(self.parents)
+        for index in range(len(self)):
+            if int(index if roots is None else roots[index]) % workers == worker:
+                yield self.shot(index)
+
     def shot(self, index: int) -> Shot:
         """Return one shot."""
         at, columns = int(self.order[index]), self.columns
-        blocks = columns.blocks[columns.first_block[at] : columns.first_block[at + 1]]
         return Shot(
             index=index,
             due_s=int(self.due_ns[index]) / NS,
@@ -130,8 +168,10 @@ class Plan:
             lane=lane_of(columns.prompt[at], self.border),
             row=columns.row[at],
             source=columns.source[at],
-            blocks=tuple(blocks),
+            blocks=columns.blocks_of(at),
             block_tokens=columns.block_tokens[at],
+            parent=-1 if self.parents is None else int(self.parents[index]),
+            body=None if columns.bodies is None else columns.bodies[at],
         )
 
 
@@ -157,9 +197,38 @@ def make_plan(rows: Iterable[Row], window: Window, *, border: int, dequantise_se
     tick = None
     if dequantise_seed is not None:
         times, tick = spread_ticks(times, dequantise_seed)
-    scale = _scale(times, window)
-    due = np.rint((times - times[0]) / scale).astype(np.int64)
-    return Plan(columns, order, due, border, scale, tick, _hash(columns, order, due, border))
+    if window.arrivals is not None:
+        scale, due = 1.0, np.rint(window.arrivals.times(len(times), window.seed) * NS).astype(np.int64)
+        order = order[: len(due)]
+    else:
+        scale = _scale(times, window)
+        due = np.rint((times - times[0]) / scale).astype(np.int64)
+    parents = _parents(columns, order)
+    return Plan(columns, order, due, border, scale, tick, parents, _hash(columns, order, due, border, parents))
+
+
+def _parents(columns: Columns, order: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+    """A turn whose predecessor lies outside the window, or after it, begins a conversation of its own."""
+    parent = np.asarray(columns.parent, dtype=np.int64)[order]
+    if not (parent >= 0).any():
+        return None
+    shots: dict[int, int] = {}
+    found = np.full(len(order), -1, dtype=np.int64)
+    chats = np.asarray(columns.chat, dtype=np.int64)[order].tolist()
+    for index, (chat, before) in enumerate(zip(chats, parent.tolist(), strict=True)):
+        if before >= 0:
+            found[index] = shots.get(before, -1)
+        if chat >= 0:
+            shots[chat] = index
+    return found
+
+
+def _roots(parents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the first shot of each shot's conversation; a parent always comes before its child."""
+    roots = np.arange(len(parents))
+    for index in np.flatnonzero(parents >= 0).tolist():
+        roots[index] = roots[parents[index]]
+    return roots
 
 
 def _gather(rows: Iterable[Row], window: Window) -> Columns:
@@ -223,29 +292,40 @@ def spread_ticks(times: npt.NDArray[np.int64], seed: int) -> tuple[npt.NDArray[n
     return spread, tick / NS
 
 
-def _hash(columns: Columns, order: npt.NDArray[np.int64], due: npt.NDArray[np.int64], border: int) -> str:
+def _hash(
+    columns: Columns,
+    order: npt.NDArray[np.int64],
+    due: npt.NDArray[np.int64],
+    border: int,
+    parents: npt.NDArray[np.int64] | None,
+) -> str:
     """Microseconds are enough: a finer difference asks for the same traffic."""
     digest = hashlib.sha256(f"lanewise.plan/1 border={border}".encode())
     digest.update(((due + 500) // 1000).tobytes())
     for column in (columns.prompt, columns.output, columns.block_tokens):
         digest.update(np.asarray(column, dtype=np.int64)[order].tobytes())
-    starts = np.asarray(columns.first_block, dtype=np.int64)
-    blocks = np.asarray(columns.blocks, dtype=np.int64)
-    for at in order.tolist() if len(blocks) else ():
-        digest.update(blocks[starts[at] : starts[at + 1]].tobytes())
+    for at in order.tolist() if columns.blocks.size else ():
+        digest.update(columns.blocks[at])
+    if parents is not None:
+        digest.update(b"parents")
+        digest.update(parents.tobytes())
+    for at in order.tolist() if columns.bodies is not None else ():
+        digest.update(hashlib.sha256(columns.bodies[at]).digest())
     return digest.hexdigest()[:16]
+
+
+def prefix_reuse(plan: Plan) -> PrefixReuse | None:
+    """Return how many prompt tokens repeat an earlier prefix of the plan; None when no prefixes were recorded."""
+    columns = plan.columns
+    if not columns.blocks.size:
+        return None
+    reuse = PrefixReuse()
+    for at in plan.order.tolist():
+        reuse.add(columns.blocks_of(at), columns.block_tokens[at], columns.prompt[at])
+    return reuse
 
 
 def shared_prefix_tokens(plan: Plan) -> int:
     """Return how many prompt tokens repeat an earlier prefix of the plan: what a cache without limits saves."""
-    seen: set[int] = set()
-    shared = 0
-    for shot in plan.shots() if len(plan.columns.blocks) else ():
-        done = 0
-        for block in shot.blocks:
-            upto = min(done + shot.block_tokens, shot.prompt_tokens)
-            if block in seen:
-                shared += upto - done
-            done = upto
-        seen.update(shot.blocks)
-    return shared
+    reuse = prefix_reuse(plan)
+    return 0 if reuse is None else reuse.repeated_tokens

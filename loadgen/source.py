@@ -1,16 +1,16 @@
 """From the source part of the options to a plan, and what the manifest says about where it came from."""
 
-import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from loadgen.arrivals import Arrivals, arrivals_of
 from loadgen.failure import UsageError
-from loadgen.options import BadLines, SourceOptions
+from loadgen.options import BadLines, Bodies, Process, SourceOptions
 from loadgen.plan import NS, Plan, Window, make_plan, shared_prefix_tokens
-from loadgen.tracefile import Row, Skipped, Trace, open_trace
+from loadgen.trace.provenance import provenance_of, sha256
+from loadgen.tracefile import Reading, Row, Skipped, Trace, open_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,28 +22,35 @@ class Source:
     """For the manifest: files with hashes, time units, skipped lines, seeds, window, scale."""
 
 
-def read_source(options: SourceOptions) -> Source:
+def read_source(options: SourceOptions, *, endpoint: str | None = None) -> Source:
     """Read the traces, or draw the workload, and plan.
+
+    Args:
+        options: what to read.
+        endpoint: which endpoint recorded bodies must be of, when they are sent.
 
     Raises:
         UsageError: an option, a file or a line of it is wrong.
     """
     _check(options)
+    arrivals = _arrivals(options)
     window = Window(
         start_s=options.start_s,
         duration_s=options.duration_s,
         rows=options.rows,
         scale=options.scale,
-        rate=options.rate,
+        rate=None if arrivals else options.rate,
         max_prompt_tokens=options.max_prompt_tokens,
         max_output_tokens=options.max_output_tokens,
+        arrivals=arrivals,
+        seed=options.seed,
     )
     seed = options.seed if options.dequantise else None
     if options.workload is not None:
         rows, facts = _drawn(options, options.workload)
         plan = make_plan(rows, replace(window, start_s=0.0), border=options.border, dequantise_seed=seed)
     else:
-        traces, skipped = _traces(options)
+        traces, skipped = _traces(options, endpoint)
         plan = make_plan(_merged(traces), window, border=options.border, dequantise_seed=seed)
         facts = _trace_facts(traces, skipped)
     return Source(plan, facts | _plan_facts(options, plan))
@@ -71,29 +78,49 @@ def _check(options: SourceOptions) -> None:
         raise UsageError(f"--start {options.start_s:g}: must be 0 or more seconds")
 
 
-def _traces(options: SourceOptions) -> tuple[list[Trace], Skipped]:
+def _arrivals(options: SourceOptions) -> Arrivals | None:
+    if options.arrivals is Process.RECORDED:
+        if options.rates is not None:
+            raise UsageError("--rates needs a process: --arrivals constant, poisson or gamma")
+        return None
+    if options.scale != 1.0 or options.dequantise:
+        raise UsageError(f"--arrivals {options.arrivals}: recorded times are not used; leave out --scale, --dequantise")
+    return arrivals_of(options.arrivals, rate=options.rate, rates=options.rates, cv=options.cv)
+
+
+def _traces(options: SourceOptions, endpoint: str | None) -> tuple[list[Trace], Skipped]:
     skipped = Skipped()
+    reading = Reading(
+        assume_output_tokens=options.assume_output_tokens,
+        seed=options.seed,
+        bodies=None if options.bodies is Bodies.MADE else endpoint,
+        start_s=options.start_s,
+        end_s=None if options.duration_s is None else options.start_s + options.duration_s,
+    )
     counting = skipped if options.bad_lines is BadLines.SKIP else None
     traces = [
         open_trace(
             path,
             options.format,
             skipped=counting,
-            assume_output_tokens=options.assume_output_tokens,
+            reading=reading if len(options.traces) == 1 else replace(reading, start_s=0.0, end_s=None),
             source=source,
         )
         for source, path in enumerate(options.traces)
     ]
+    for trace in traces:
+        if trace.format.clock == "none" and options.arrivals is Process.RECORDED:
+            raise UsageError(f"{trace.path}: {trace.format.name} has no times; give --arrivals poisson --rate 2, say")
     return traces, skipped
 
 
 def _merged(traces: list[Trace]) -> Iterator[Row]:
-    """Files with a wall clock keep their distance; if one has none, every file starts at 0.
+    """Files of one clock keep their distance; if they are of several, every file starts at 0.
 
     Raises:
         UsageError: there is no row in any of them, or one cannot be read.
     """
-    together = all(trace.format.wall_clock for trace in traces)
+    together = len({trace.format.clock for trace in traces}) == 1 and traces[0].format.wall_clock
     count = 0
     for trace in traces:
         for row in trace.rows() if together or len(traces) == 1 else _from_zero(list(trace.rows())):
@@ -122,7 +149,7 @@ def _drawn(options: SourceOptions, name: str) -> tuple[Iterator[Row], dict[str, 
     else:
         rows = workload.rows(options.seed, duration_s=options.start_s + options.duration_s)
     kept = (row for row in rows if row.t_ns >= options.start_s * NS)
-    return kept, {"workload": workload.name, "workload_sha256": _sha256(path)}
+    return kept, {"workload": workload.name, "workload_sha256": sha256(path)}
 
 
 def _trace_facts(traces: list[Trace], skipped: Skipped) -> dict[str, Any]:
@@ -130,10 +157,12 @@ def _trace_facts(traces: list[Trace], skipped: Skipped) -> dict[str, Any]:
         "traces": [
             {
                 "name": trace.path.name,
-                "sha256": _sha256(trace.path),
+                "sha256": sha256(trace.path),
                 "format": trace.format.name,
                 "time_unit": trace.format.time_unit,
                 "assumed_outputs": trace.assumed_outputs,
+                "other_lines": trace.other_lines,
+                **provenance_of(trace.path),
             }
             for trace in traces
         ],
@@ -149,6 +178,9 @@ def _plan_facts(options: SourceOptions, plan: Plan) -> dict[str, Any]:
         "window": {"start_s": options.start_s, "duration_s": options.duration_s, "rows": options.rows},
         "max_prompt_tokens": options.max_prompt_tokens,
         "max_output_tokens": options.max_output_tokens,
+        "arrivals": _arrival_facts(options),
+        "bodies": options.bodies.value,
+        "turns": options.turns.value if plan.parents is not None else None,
         "dequantised": options.dequantise,
         "dequantised_tick_s": plan.dequantised_tick_s,
         "coarse_clock_s": coarse_clock_s(plan),
@@ -156,42 +188,11 @@ def _plan_facts(options: SourceOptions, plan: Plan) -> dict[str, Any]:
     }
 
 
-def trace_info(options: SourceOptions) -> dict[str, Any]:
-    """Return what trace files hold: rows, span, rate, lengths, burstiness, clock, sharing of prefixes.
-
-    Raises:
-        UsageError: a file or a line of it cannot be read.
-    """
-    import numpy as np  # noqa: PLC0415
-
-    source = read_source(options)
-    plan, columns = source.plan, source.plan.columns
-    prompts, outputs = np.asarray(columns.prompt), np.asarray(columns.output)
-    gaps = np.diff(plan.due_ns) / NS
-    mean_gap = float(gaps.mean()) if len(gaps) else 0.0
-    in_second = np.bincount((plan.due_ns // NS).astype(np.int64))
-    return {
-        "files": source.facts["traces"],
-        "rows": len(plan),
-        "bad_lines": source.facts["bad_lines"],
-        "span_s": plan.span_s,
-        "rate": 1 / mean_gap if mean_gap else None,
-        "gap_cv": float(gaps.std() / mean_gap) if mean_gap else None,
-        "peak_in_one_second": int(in_second.max()),
-        "prompt_tokens": _percentiles(prompts),
-        "output_tokens": _percentiles(outputs),
-        "long_share": float((prompts > options.border).mean()),
-        "coarse_clock_s": coarse_clock_s(plan),
-        "shared_prefix_share": shared_prefix_tokens(plan) / int(prompts.sum()) if len(columns.blocks) else None,
-        "plan_hash": plan.hash,
-    }
-
-
-def _percentiles(values: Any) -> dict[str, float]:
-    import numpy as np  # noqa: PLC0415
-
-    shares = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
-    return {name: int(np.percentile(values, share, method="inverted_cdf")) for name, share in shares.items()}
+def _arrival_facts(options: SourceOptions) -> dict[str, Any]:
+    if options.arrivals is Process.RECORDED:
+        return {"process": "recorded"}
+    rates = {"rate": options.rate} if options.rates is None else {"rates": options.rates}
+    return {"process": options.arrivals.value, **rates, **({"cv": options.cv} if options.arrivals == "gamma" else {})}
 
 
 def coarse_clock_s(plan: Plan) -> float | None:
@@ -202,8 +203,3 @@ def coarse_clock_s(plan: Plan) -> float | None:
     if len(distinct) < 2 or counts[counts > 1].sum() * 2 < len(plan):
         return None
     return float(np.median(np.diff(distinct))) / NS * plan.scale
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

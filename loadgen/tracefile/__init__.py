@@ -1,10 +1,11 @@
 """Trace files of several formats, read line by line into `Row`s.
 
-A reader is chosen by the first line of the file or by name. A line that cannot be read is named by file, line number
+A reader is chosen by the content of the file or by name. A line that cannot be read is named by file, line number
 and reason; the caller decides whether it stops everything or is counted.
 """
 
-from loadgen.tracefile.files import FORMATS, Format, Skipped, Trace, open_trace
+from loadgen.tracefile.detect import FORMATS, Format
+from loadgen.tracefile.files import Reading, Skipped, Trace, open_trace
 from loadgen.tracefile.row import LineError, Row
 
-__all__ = ["FORMATS", "Format", "LineError", "Row", "Skipped", "Trace", "open_trace"]
+__all__ = ["FORMATS", "Format", "LineError", "Reading", "Row", "Skipped", "Trace", "open_trace"]

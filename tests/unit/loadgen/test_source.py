@@ -4,7 +4,8 @@ import pytest
 
 from loadgen.failure import UsageError
 from loadgen.options import BadLines, SourceOptions
-from loadgen.source import read_source, trace_info
+from loadgen.source import read_source
+from loadgen.trace.info import trace_info
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 

@@ -48,7 +48,7 @@ def test_an_empty_file_is_called_empty(trace):
 
 
 def test_a_wrong_format_name_lists_the_right_ones(trace):
-    with pytest.raises(UsageError, match="azure, mooncake, lanewise"):
+    with pytest.raises(UsageError, match="azure, mooncake, lanewise, bailian"):
         open_trace(trace(AZURE), "csv")
 
 

@@ -1,0 +1,1 @@
+"""What is done with trace files: looked into, cut, scaled, converted, merged, made."""
