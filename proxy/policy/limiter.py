@@ -2,12 +2,13 @@
 
 Additive increase, multiplicative decrease, once per interval while something runs:
 
+    mean TPOT = that of the interval, and half as much of what was seen before, a quarter of what was before that, …
     mean TPOT above target * SLO          limit = max(floor, decrease * limit)
     else, if what may run is used up      limit = min(ceiling, limit + 1)
     no token was seen                     stays: a missing signal is not a good one
 
-The rule and its numbers come from the simulator study behind docs/algorithm.md: goodput moves by less than 0.02 while
-the target is anywhere from 0.7 to 1.9 times the SLO.
+An answer streams for ten seconds or more and its SLO is on the mean, so one interval over the target that shared its
+steps with a long prompt is no reason to let fewer run. docs/algorithm.md says where the numbers come from.
 """
 
 from collections import deque
@@ -19,6 +20,10 @@ from proxy.policy.job import NEVER
 from proxy.policy.limits import Adaptive
 
 KEPT_MOVES = 20
+CARRIED = 0.5
+"""Weight of what was measured before, at each look. Without it the limit falls whenever a long prompt passes, and short
+requests wait for a slot: in the study, installments on mixed traffic at 1.0x load, their p99 TTFT is 0.68 s instead of
+0.62 s and 0.5 % of them are lost instead of 0.2 %."""
 
 
 class Cause(StrEnum):
@@ -58,7 +63,7 @@ class Move:
     in_flight: int
     """Sequences that ran at that moment."""
     tpot_s: float | None
-    """Mean of the interval that ended then; None when it was configured."""
+    """Mean that it was judged by; None when it was configured."""
 
     @property
     def direction(self) -> Direction:
@@ -78,7 +83,19 @@ class Limiter:
         due_at: when to look next; infinity while nobody has to.
     """
 
-    __slots__ = ("_counts", "_limit", "_moves", "_seconds", "_settings", "_start", "_tokens", "cap", "due_at")
+    __slots__ = (
+        "_carried_seconds",
+        "_carried_tokens",
+        "_counts",
+        "_limit",
+        "_moves",
+        "_seconds",
+        "_settings",
+        "_start",
+        "_tokens",
+        "cap",
+        "due_at",
+    )
 
     def __init__(self, start: int, settings: Adaptive | None = None) -> None:
         self._settings = settings
@@ -86,6 +103,8 @@ class Limiter:
         self._limit = self._within(start)
         self._seconds = 0.0
         self._tokens = 0
+        self._carried_seconds = 0.0
+        self._carried_tokens = 0.0
         self._moves: deque[Move] = deque(maxlen=KEPT_MOVES)
         self._counts = dict.fromkeys(POSSIBLE_MOVES, 0)
         self.cap = int(self._limit)
@@ -124,6 +143,7 @@ class Limiter:
         """Begin to look, because something runs; harmless when it is looking already, or fixed."""
         if self.due_at == NEVER and self._settings is not None:
             self.due_at = now + self._settings.interval_s
+            self._carried_seconds = self._carried_tokens = 0.0
 
     def look(self, now: float, in_flight: int, widest: int) -> None:
         """Move the limit by what the window that ends now says, and begin the next while something runs.
@@ -141,8 +161,10 @@ class Limiter:
         self.due_at = now + settings.interval_s if in_flight else NEVER
         if not tokens:
             return
-        tpot_s = self._seconds / tokens
+        seconds, weight = self._carried_seconds + self._seconds, self._carried_tokens + tokens
+        self._carried_seconds, self._carried_tokens = CARRIED * seconds, CARRIED * weight
         self._seconds, self._tokens = 0.0, 0
+        tpot_s = seconds / weight
         if tpot_s > settings.target * settings.tpot_slo_s:
             self._move(now, settings.decrease * self._limit, Cause.TPOT_HIGH, in_flight, tpot_s)
         elif in_flight >= self._limit - widest:
@@ -162,6 +184,7 @@ class Limiter:
         anew = start != self._start or stopped
         if settings is None or self._settings is None:
             self.due_at, self._seconds, self._tokens = NEVER, 0.0, 0
+            self._carried_seconds = self._carried_tokens = 0.0
         self._start, self._settings = start, settings
         if in_flight:
             self.start(now)

@@ -84,10 +84,26 @@ def test_without_samples_nothing_moves(watch):
     assert w.limiter.moves == ()
 
 
-def test_a_window_counts_once(watch):
+def test_a_window_counts_half_in_the_next_and_a_quarter_in_the_one_after(watch):
     w = watch()
-    w.window(HIGH, 32)
-    assert w.window(GOOD, 30) == 31
+    assert w.window(0.2, 32) == 30
+    assert w.window(0.02, 30) == 31  # (20 / 2 + 2) s over (100 / 2 + 100) tokens: 80 ms
+    assert w.window(0.1, 31) == 32  # (20 / 4 + 2 / 2 + 10) s over (25 + 50 + 100) tokens: 91 ms
+
+
+def test_one_bad_window_among_good_ones_moves_nothing_down(watch):
+    w = watch()
+    assert [w.window(0.07, 0) for _ in range(5)] == [32] * 5
+    assert w.window(0.115, 0) == 32
+    assert w.window(0.115, 0) == 30
+
+
+def test_what_was_seen_before_a_silence_does_not_count_after_it(watch):
+    w = watch()
+    w.window(0.5, 0)
+    assert w.limiter.due_at == NEVER
+    w.limiter.start(w.now + 60.0)
+    assert w.window(GOOD, 32) == 31
 
 
 def test_it_stops_at_its_bounds(watch):
@@ -188,9 +204,17 @@ def test_the_limit_never_leaves_its_bounds_and_moves_by_the_rule_alone(start, fl
     settings = Adaptive(tpot_slo_s=0.1, floor=floor, ceiling=floor + more)
     w = Watch(start, settings)
     limit = float(min(max(start, floor), floor + more))
+    seconds = weight = 0.0
     for tpot_s, tokens, in_flight, widest in windows:
+        if w.limiter.due_at == NEVER:
+            w.limiter.start(w.now)
+            seconds = weight = 0.0
         cap = w.window(tpot_s, in_flight, tokens=tokens, widest=widest)
-        if tokens and tpot_s * tokens / tokens > 0.095:
+        if tokens:
+            total, count = seconds + tpot_s * tokens, weight + tokens
+            seconds, weight = 0.5 * total, 0.5 * count
+            tpot_s = total / count
+        if tokens and tpot_s > 0.095:
             limit = max(floor, 0.95 * limit)
         elif tokens and in_flight >= limit - widest:
             limit = min(floor + more, limit + 1)
