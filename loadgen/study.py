@@ -10,8 +10,10 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
+from loadgen import tables, tables_print, tables_run
 from loadgen.failure import Exit, UsageError
 from loadgen.flags import Switch
 from loadgen.sim.nouns import EngineProfile
@@ -19,6 +21,8 @@ from loadgen.sim.profile import load_profile
 from loadgen.sim.trials import POLICIES, WINDOW_SEED, Figures, Study, Trial
 from loadgen.sim.virtual import LaneOptions, Preset
 from loadgen.sim.workloads import workload_names
+from loadgen.tables import TABLES, TableName
+from loadgen.tables_run import Span
 
 app = App(name="study", help="Run the scheduling policies in virtual time and tabulate them.", help_format="plaintext")
 
@@ -80,25 +84,28 @@ _NO_FLAGS = EngineFlags()
 def study(
     *,
     traces: Path,
-    workload: Annotated[list[str], Parameter(negative="", consume_multiple=True)],
-    load: Annotated[list[float], Parameter(negative="", consume_multiple=True)],
-    policy: Annotated[list[str], Parameter(negative="", consume_multiple=True)],
+    workload: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
+    load: Annotated[list[float] | None, Parameter(negative="", consume_multiple=True)] = None,
+    policy: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
+    table: Annotated[list[TableName] | None, Parameter(negative="", consume_multiple=True)] = None,
     preset: Preset = Preset.STRICT,
     drop: float | None = None,
     installments: OnOff = "off",
     adaptive: OnOff = "on",
     cap: int | None = None,
-    engine: str = "8b",
+    engine: str | None = None,
     flags: EngineFlags = _NO_FLAGS,
     backends: int = 1,
     windows: int = 3,
     rows: int = 4000,
     seed: int = WINDOW_SEED,
+    processes: int = 1,
     json: Switch = False,
 ) -> int:
     """Drive policies and simulated engines through a recorded workload in virtual time, and tabulate what came out.
 
-    Everything random is drawn by seed: the same command prints the same figures.
+    Everything random is drawn by seed: the same command prints the same figures. Asked for workloads, loads and
+    policies it prints a row for each; asked for tables it prints those, with rows of their own.
 
     Parameters
     ----------
@@ -111,6 +118,10 @@ def study(
         Multiple of the saturated throughput of all backends, which the study measures first; may be repeated.
     policy
         direct, bounded-queue, static-lanes, lanewise or reference; may be repeated.
+    table
+        main, ablation, robustness, four-backends, 14b or abusive-tenant; may be repeated. Beside it --workload and
+        --load choose among its cases, or replace them; --engine replaces its engine; flags of the engine, --windows,
+        --rows, --seed and --processes hold for all its rows.
     preset
         Of lanewise. strict: short lane first, dropped when late. gentle: deadline order, late ones step behind.
     drop
@@ -122,7 +133,7 @@ def study(
     cap
         Of lanewise: sequences per backend, or where they start; else 32 when adaptive, the engine profile's when not.
     engine
-        Profile of the simulated engine: 8b, 14b, 910b-like, tiny-cpu, or a file.
+        Profile of the simulated engine: 8b, 14b, 910b-like, tiny-cpu, or a file; 8b, or the table's, when not said.
     backends
         How many of them.
     windows
@@ -131,11 +142,20 @@ def study(
         Requests of one window.
     seed
         Draws the windows.
+    processes
+        How many work at once on a table; its figures do not depend on it.
     json
-        Print one JSON array.
+        Print one JSON array: of rows, or of tables.
     """
+    if table:
+        wanted = _Wanted(tuple(dict.fromkeys(table)), workload or [], load or [], engine, flags)
+        _check(wanted.workloads, wanted.loads, [], drop=drop, cap=cap, backends=backends)
+        _check_table(policy, processes)
+        return _tables(traces, wanted, Span(windows, rows, seed), processes, json=json)
+    if not workload or not load or not policy:
+        raise UsageError("study needs --workload, --load and --policy, each at least once, or --table")
     _check(workload, load, policy, drop=drop, cap=cap, backends=backends)
-    base = load_profile(engine)
+    base = load_profile(engine or "8b")
     bench = Study(traces, base, flags.apply(base))
     lanes = LaneOptions(preset, drop, installments == "on", cap, adaptive == "on")
     trials = [
@@ -173,6 +193,60 @@ def _check(
         raise UsageError(f"--cap {cap}: must be at least 1")
     if not 1 <= backends <= 1024:
         raise UsageError(f"--backends {backends}: must be from 1 to 1024")
+
+
+def _check_table(policies: list[str] | None, processes: int) -> None:
+    if policies:
+        raise UsageError("--policy: a table has policies of its own; leave it out, or leave out --table")
+    if not 1 <= processes <= 1024:
+        raise UsageError(f"--processes {processes}: must be from 1 to 1024")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which tables, and what of them is not as they have it."""
+
+    names: tuple[TableName, ...]
+    workloads: list[str]
+    loads: list[float]
+    engine: str | None
+    flags: EngineFlags
+
+    def table(self, name: TableName) -> tables.Table:
+        table = TABLES[name]
+        if self.engine:
+            table = replace(table, engine=self.engine)
+        if not self.workloads and not self.loads:
+            return table
+        workloads = self.workloads or list(dict.fromkeys(workload for workload, _ in table.cases))
+        loads = self.loads or list(dict.fromkeys(load for _, load in table.cases))
+        cases = tuple((workload, load) for workload in workloads for load in loads)
+        return replace(table, cases=cases, averaged=cases)
+
+
+def _tables(traces: Path, wanted: _Wanted, span: Span, processes: int, *, json: bool) -> int:
+    chosen = {name: wanted.table(name) for name in wanted.names}
+    studies: dict[str, Study] = {}
+    for table in chosen.values():
+        base = load_profile(table.engine)
+        studies.setdefault(table.engine, Study(traces, base, wanted.flags.apply(base)))
+    cells = [cell for table in chosen.values() for cell in tables_run.cells_of(table)]
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        figures = progress.track(
+            tables_run.run_cells(studies, cells, span, processes), total=len(cells), description="study"
+        )
+        measured = iter(figures)
+        lines = {name: tables_run.lines_of(table, measured) for name, table in chosen.items()}
+    shown = [(name, table, lines[name], studies[table.engine]) for name, table in chosen.items()]
+    if json:
+        documents = [tables_print.document(*one, span) for one in shown]
+        sys.stdout.write(jsonlib.dumps(documents, allow_nan=False) + "\n")
+        return Exit.DONE
+    console = Console()
+    console.width = max(console.width, _NARROWEST)
+    for _, *one in shown:
+        tables_print.show(console, *one, span)
+    return Exit.DONE
 
 
 def _run(bench: Study, trials: list[Trial]) -> Iterator[tuple[Trial, Figures]]:

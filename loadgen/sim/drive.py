@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from loadgen.sim.clients import PATIENT, Clients
 from loadgen.sim.engine import Engine, EngineRequest, Step
 from loadgen.sim.front import Front, Lost, Order, Send
 from loadgen.sim.workloads import Arrival
@@ -36,8 +37,11 @@ class Served:
     end_s: float | None = None
     """When its last token came, or when it was lost."""
     outcome: str = ""
-    """ok, rejected, expired or client_gone."""
+    """ok, rejected, expired or client_gone; of the last attempt."""
     reason: str = ""
+    attempts: int = 1
+    asked_s: float | None = None
+    """When the last attempt came; None: it is the first."""
 
     @property
     def short(self) -> bool:
@@ -46,8 +50,10 @@ class Served:
 
     @property
     def ttft_s(self) -> float | None:
-        """Arrival to first token."""
-        return None if self.first_s is None else self.first_s - self.arrived_s
+        """Arrival of the last attempt to first token."""
+        if self.first_s is None:
+            return None
+        return self.first_s - (self.arrived_s if self.asked_s is None else self.asked_s)
 
     @property
     def tpot_s(self) -> float | None:
@@ -88,6 +94,8 @@ class _State:
     flight: int | None = None
     covered: int = 0
     hashes: list[int] | None = None
+    leaves_at: float = 0.0
+    """When the client's patience ends."""
 
 
 @dataclass(slots=True)
@@ -100,6 +108,7 @@ class Drive:
         arrivals: in time order.
         delays: latencies and patience.
         hashed: whether prompts can be found again in the engines' prefix caches (needed for installments).
+        clients: how they behave beside their patience.
     """
 
     engines: Sequence[Engine]
@@ -107,6 +116,7 @@ class Drive:
     arrivals: Sequence[Arrival]
     delays: Delays = field(default_factory=Delays)
     hashed: bool = False
+    clients: Clients = PATIENT
     _events: list[tuple[float, int, Callable[[float, int], None], int]] = field(default_factory=list)
     _count: int = 0
     _flights: dict[int, _Flight] = field(default_factory=dict)
@@ -142,17 +152,31 @@ class Drive:
         patience = self.delays.patience_short_s if served.short else self.delays.patience_long_s
         self._obey(now, self.front.arrive(now, index, arrival.prompt_tokens, arrival.output_tokens))
         if patience is not None and not served.outcome:
+            self._states[index].leaves_at = now + patience
             self._at(now + patience, self._lose_patience, index)
+
+    def _ask_again(self, now: float, index: int) -> None:
+        served, state = self._out.served[index], self._states[index]
+        served.outcome, served.reason, served.end_s = "", "", None
+        served.attempts, served.asked_s = served.attempts + 1, now
+        state.covered = 0
+        self._arrive(now, index)
+
+    def _turned_away(self, now: float, index: int) -> None:
+        """Let the client of a lost request decide whether it asks again."""
+        if self._out.served[index].attempts <= self.clients.retries:
+            self._at(now + self.clients.retry_after_s, self._ask_again, index)
 
     def _lose_patience(self, now: float, index: int) -> None:
         served, state = self._out.served[index], self._states[index]
-        if served.outcome or served.first_s is not None:
+        if served.outcome or served.first_s is not None or now < state.leaves_at:
             return
         served.outcome, served.end_s = "client_gone", now
         if state.flight is not None:
             flight = self._flights.pop(state.flight)
             self.engines[flight.backend].abort(state.flight)
             state.flight = None
+        self._turned_away(now, index)
         self._obey(now, self.front.gone(now, index))
 
     # --- the front
@@ -179,6 +203,7 @@ class Drive:
     def _lose(self, now: float, lost: Lost) -> None:
         served = self._out.served[lost.index]
         served.outcome, served.reason, served.end_s = lost.outcome, lost.reason, now
+        self._turned_away(now, lost.index)
 
     def _send(self, now: float, send: Send) -> None:
         self._sent += 1
@@ -187,7 +212,7 @@ class Drive:
         self._flights[self._sent] = _Flight(send.index, send.backend, send.final, state.covered)
         state.covered = send.upto_tokens
         if send.final:
-            self._out.needed_tokens += send.upto_tokens
+            self._out.needed_tokens += self.arrivals[send.index].prompt_tokens
         self._at(now + self.delays.dispatch_s, self._reach, self._sent)
 
     # --- the engines

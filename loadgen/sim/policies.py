@@ -2,25 +2,49 @@
 
 from collections import deque
 from collections.abc import Sequence
+from enum import StrEnum
 
 from loadgen.sim.drive import BORDER_TOKENS
 from loadgen.sim.front import Lost, Order, Send
 
 
-class Direct:
-    """No queue in front: every request goes at once to the backend with the fewest in flight, ties in turn."""
+class Balance(StrEnum):
+    """How a load balancer without a queue chooses a backend."""
 
-    def __init__(self, backends: int) -> None:
-        self._in_flight = [0] * backends
-        self._where: dict[int, int] = {}
+    LEAST_REQUESTS = "least-requests"
+    """Fewest in flight, ties in turn."""
+    ROUND_ROBIN = "round-robin"
+    LEAST_WORK = "least-work"
+    """Fewest prompt and output tokens in flight, an output token counting for eight; it is told both lengths."""
+    PARTITION = "partition"
+    """The first backend for long prompts, the others for short ones; fewest in flight."""
+
+
+OUTPUT_WEIGHT = 8
+"""Cost of an output token in prompt tokens, as in the Dispatcher (`decode_weight`)."""
+
+
+class Direct:
+    """No queue in front: every request goes at once to one of the backends.
+
+    Args:
+        backends: how many.
+        balance: how one is chosen.
+    """
+
+    def __init__(self, backends: int, balance: Balance = Balance.LEAST_REQUESTS) -> None:
+        self._balance = balance
+        self._load = [0] * backends
+        self._where: dict[int, tuple[int, int]] = {}
         self._turn = 0
 
     def arrive(self, now: float, index: int, prompt_tokens: int, output_tokens: int) -> Sequence[Order]:
         """Send it."""
-        del now, output_tokens
-        backend = self._least()
-        self._in_flight[backend] += 1
-        self._where[index] = backend
+        del now
+        weight = prompt_tokens + OUTPUT_WEIGHT * output_tokens if self._balance is Balance.LEAST_WORK else 1
+        backend = self._least(prompt_tokens)
+        self._load[backend] += weight
+        self._where[index] = (backend, weight)
         return (Send(index, backend, prompt_tokens, final=True),)
 
     def first_token(self, now: float, index: int) -> Sequence[Order]:
@@ -40,7 +64,8 @@ class Direct:
     def gone(self, now: float, index: int) -> Sequence[Order]:
         """Count it out."""
         del now
-        self._in_flight[self._where.pop(index)] -= 1
+        backend, weight = self._where.pop(index)
+        self._load[backend] -= weight
         return ()
 
     def stepped(self, backend: int, seconds: float, tokens: int) -> None:
@@ -55,11 +80,16 @@ class Direct:
         """Nothing is ever due."""
         return None
 
-    def _least(self) -> int:
-        backends = len(self._in_flight)
+    def _least(self, prompt_tokens: int) -> int:
+        backends = len(self._load)
         self._turn += 1
-        order = (offset % backends for offset in range(self._turn, self._turn + backends))
-        return min(order, key=self._in_flight.__getitem__)
+        order = [offset % backends for offset in range(self._turn, self._turn + backends)]
+        if self._balance is Balance.ROUND_ROBIN:
+            return order[0]
+        if self._balance is Balance.PARTITION and backends > 1:
+            long = prompt_tokens > BORDER_TOKENS
+            order = [backend for backend in order if (backend == 0) == long]
+        return min(order, key=self._load.__getitem__)
 
 
 class StaticLanes:

@@ -1,7 +1,7 @@
 """One row of a study: a policy, a workload and a load, over several windows, measured in virtual time."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from loadgen.failure import UsageError
+from loadgen.sim.changes import UNCHANGED, Change
+from loadgen.sim.clients import ABUSER, PATIENT, Clients
 from loadgen.sim.drive import Delays, Drive, Driven, Served
 from loadgen.sim.engine import Engine
 from loadgen.sim.front import Front
 from loadgen.sim.nouns import EngineProfile
-from loadgen.sim.policies import Direct, StaticLanes
+from loadgen.sim.policies import Balance, Direct, StaticLanes
 from loadgen.sim.srpt import SrptEngine
 from loadgen.sim.virtual import (
     LONG_SLO_S,
@@ -55,6 +57,15 @@ class Trial:
     """Requests of one window."""
     seed: int = WINDOW_SEED
     """Draws the windows."""
+    change: Change = UNCHANGED
+    """What is not as in lanewise as it is."""
+    clients: Clients = PATIENT
+    balance: Balance = Balance.LEAST_REQUESTS
+    """Only direct looks at it."""
+    queue_cap: int = BOUNDED_CAP
+    """Sequences per backend; only bounded-queue looks at it."""
+    slots: tuple[int, int] = STATIC_SLOTS
+    """Short and long slots; only static-lanes looks at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,12 @@ class Figures:
     """Prompt tokens computed twice, in the whole window."""
     completed_per_s: float
     """Of the requests that arrived in the counted span, over that span."""
+    attempts: float = 1.0
+    """Per request, the retries of refused clients included."""
+    abuser_goodput: float | None = None
+    """Of the requests of the one tenant that sends most, where there is one."""
+    others_goodput: float | None = None
+    """Of the requests of all other tenants."""
 
 
 class Study:
@@ -103,6 +120,16 @@ class Study:
         self.engine = engine
         self._workloads: dict[str, Workload] = {}
         self._saturated: dict[str, float] = {}
+
+    def flagged(self, **flags: Any) -> "Study":
+        """Return the same study with other flags of the engines; workloads and saturated throughputs are shared.
+
+        Raises:
+            ValueError: a combination that no engine could run with.
+        """
+        other = Study(self.traces, self.base, replace(self.engine, **flags))
+        other._workloads, other._saturated = self._workloads, self._saturated
+        return other
 
     def workload(self, name: str) -> Workload:
         """Return a workload.
@@ -143,12 +170,12 @@ class Study:
         """
         engines = [_engine(trial, self.engine) for _ in range(trial.backends)]
         hashed = trial.policy == "lanewise" and trial.lanes.installments
-        drive = Drive(engines, front(trial, self.engine), arrivals, hashed=hashed)
+        drive = Drive(engines, front(trial, self.engine), arrivals, hashed=hashed, clients=trial.clients)
         try:
             driven = drive.run()
         except ValueError as error:
             raise UsageError(f"engine profile {self.engine.name}: {error}") from None
-        return figures(driven, sum(engine.counters.preemptions for engine in engines))
+        return figures(driven, sum(engine.counters.preemptions for engine in engines), trial.clients)
 
 
 def front(trial: Trial, profile: EngineProfile) -> Front:
@@ -159,13 +186,13 @@ def front(trial: Trial, profile: EngineProfile) -> Front:
     """
     match trial.policy:
         case "direct":
-            return Direct(trial.backends)
+            return Direct(trial.backends, trial.balance)
         case "bounded-queue":
-            return bounded_queue(profile, BOUNDED_CAP, trial.backends)
+            return bounded_queue(profile, trial.queue_cap, trial.backends)
         case "static-lanes":
-            return StaticLanes(trial.backends, STATIC_SLOTS, STATIC_QUEUES)
+            return StaticLanes(trial.backends, trial.slots, STATIC_QUEUES)
         case "lanewise":
-            return lanewise(profile, trial.lanes, trial.backends)
+            return lanewise(profile, trial.lanes, trial.backends, trial.change, trial.clients)
         case "reference":
             return reference_front(profile, trial.backends)
         case _:
@@ -194,12 +221,13 @@ def good(served: Served) -> bool:
     return ttft <= (SHORT_SLO_S if served.short else LONG_SLO_S) and tpot <= TPOT_SLO_S
 
 
-def figures(driven: Driven, preemptions: int) -> Figures:
+def figures(driven: Driven, preemptions: int, clients: Clients = PATIENT) -> Figures:
     """Count one window.
 
     Args:
         driven: all its requests.
         preemptions: of its engines.
+        clients: tells the tenants apart.
     """
     begin, end = driven.served[0].arrived_s, driven.served[-1].arrived_s
     warm = begin + WARM_UP * (end - begin)
@@ -226,7 +254,19 @@ def figures(driven: Driven, preemptions: int) -> Figures:
         preemptions=preemptions,
         recomputed_tokens=driven.recomputed_tokens,
         completed_per_s=len(completed) / span,
+        attempts=fmean([served.attempts for served in counted]),
+        **_by_tenant(driven.served, warm, clients),
     )
+
+
+def _by_tenant(served: Sequence[Served], warm: float, clients: Clients) -> dict[str, float | None]:
+    if clients.abuser <= 0:
+        return {}
+    inside: dict[bool, list[bool]] = {True: [], False: []}
+    for index, one in enumerate(served):
+        if one.arrived_s >= warm:
+            inside[clients.tenant(index) == ABUSER].append(good(one))
+    return {"abuser_goodput": _mean(inside[True]), "others_goodput": _mean(inside[False])}
 
 
 def mean(rows: Sequence[Figures]) -> Figures:

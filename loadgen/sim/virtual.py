@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from loadgen.sim.changes import UNCHANGED, Change, dispatcher
+from loadgen.sim.clients import PATIENT, Clients
 from loadgen.sim.drive import BORDER_TOKENS
 from loadgen.sim.front import Lost, Order, Send
 from loadgen.sim.nouns import EngineProfile
-from proxy.policy.dispatch import Dispatcher
 from proxy.policy.limits import (
     Adaptive,
     BackendLimits,
     BudgetMode,
+    Fairness,
     Installments,
     LaneLimits,
     LaneOrder,
@@ -58,6 +60,8 @@ class LaneOptions:
     """Sequences per backend, or where they start; None: 32 when adaptive, else the engine profile's."""
     adaptive: bool = True
     """Whether the cap follows TPOT, from 4 up to the engine's `max_num_seqs`."""
+    fair: bool = False
+    """Whether tenants share each lane by their tokens."""
     told_output: bool = False
     """Whether clients name an output limit that is what they take, as those of a replay do: it bounds what the
     Dispatcher expects."""
@@ -74,7 +78,13 @@ class LaneOptions:
         return self.cap or (START_CONCURRENCY if self.adaptive else profile.concurrency_cap)
 
 
-def lanewise(profile: EngineProfile, options: LaneOptions, backends: int) -> "DispatcherFront":
+def lanewise(
+    profile: EngineProfile,
+    options: LaneOptions,
+    backends: int,
+    change: Change = UNCHANGED,
+    clients: Clients = PATIENT,
+) -> "DispatcherFront":
     """Build the product as a study runs it: deadline lanes with a prefill budget.
 
     An engine with a long-prefill threshold gets separate prefill budgets per lane, as docs/algorithm.md says.
@@ -82,7 +92,7 @@ def lanewise(profile: EngineProfile, options: LaneOptions, backends: int) -> "Di
     strict = options.preset is Preset.STRICT
     threshold = profile.long_prefill_token_threshold > 0
     scheduling = Scheduling(
-        lanes=_lanes(SHORT_SLO_S, LONG_SLO_S),
+        lanes=_lanes(SHORT_SLO_S, LONG_SLO_S, *_places(change, backends)),
         lane_order=LaneOrder.SHORT_FIRST if strict else LaneOrder.DEADLINE,
         budget_mode=BudgetMode.SEPARATE if threshold else BudgetMode.SHARED,
         prefill_budget_tokens=profile.max_num_batched_tokens,
@@ -90,16 +100,26 @@ def lanewise(profile: EngineProfile, options: LaneOptions, backends: int) -> "Di
         prefill_s_per_token=profile.c,
         step_s=profile.a,
         installments=Installments() if options.installments else None,
+        fairness=Fairness() if options.fair else None,
     )
     adaptive = Adaptive(TPOT_SLO_S, LOWEST_CONCURRENCY, profile.max_num_seqs) if options.adaptive else None
+    if adaptive is not None and change.tpot_target is not None:
+        adaptive = replace(adaptive, target=change.tpot_target)
     return DispatcherFront(
-        scheduling,
+        change.settings(scheduling),
         profile,
         options.start(profile),
         backends,
         adaptive=adaptive,
+        kv_guard=change.kv_guard,
         told_output=options.told_output,
+        change=change,
+        clients=clients,
     )
+
+
+def _places(change: Change, backends: int) -> tuple[int, int]:
+    return (ALWAYS, ALWAYS) if change.waiting is None else (change.waiting[0] * backends, change.waiting[1] * backends)
 
 
 def bounded_queue(profile: EngineProfile, cap: int, backends: int) -> "DispatcherFront":
@@ -149,6 +169,8 @@ class DispatcherFront:
         adaptive: how the cap follows TPOT; None: it is fixed.
         kv_guard: whether the Dispatcher knows the size of the KV cache.
         told_output: whether requests name an output limit that is what they take.
+        change: what is not as in the product.
+        clients: tells tenants apart.
     """
 
     def __init__(
@@ -161,13 +183,17 @@ class DispatcherFront:
         adaptive: Adaptive | None = None,
         kv_guard: bool = True,
         told_output: bool = False,
+        change: Change = UNCHANGED,
+        clients: Clients = PATIENT,
     ) -> None:
         kv_tokens = profile.kv_tokens if kv_guard else None
         share = profile.kv_fraction
         limit = BackendLimits("", cap, kv_tokens=kv_tokens, kv_fraction=share, adaptive=adaptive)
         self._names = [str(number) for number in range(backends)]
-        self.dispatcher = Dispatcher(scheduling, [replace(limit, name=name) for name in self._names])
-        self._adapts = adaptive is not None
+        self.dispatcher = dispatcher(scheduling, [replace(limit, name=name) for name in self._names], change)
+        self._change = change
+        self._clients = clients
+        self._adapts = adaptive is not None and change.sees_tokens
         self._splits = scheduling.installments is not None
         self._told_output = told_output
         self._output = float(FIRST_OUTPUT_GUESS)
@@ -175,18 +201,23 @@ class DispatcherFront:
     def arrive(self, now: float, index: int, prompt_tokens: int, output_tokens: int) -> Sequence[Order]:
         """Offer a ticket; how long the answer will be stays unknown, or is bounded by the limit that it names."""
         expected = round(self._output)
-        long = prompt_tokens > BORDER_TOKENS
+        estimated = self._change.estimated(index, prompt_tokens)
+        long = estimated > BORDER_TOKENS
         ticket = Ticket(
             index,
             lane=int(long),
-            prompt_tokens=prompt_tokens,
+            prompt_tokens=prompt_tokens if long and self._splits else estimated,
             output_tokens=min(output_tokens, expected) if self._told_output else expected,
             splittable=long and self._splits,
+            streams=self._change.sees_tokens,
+            tenant=self._clients.tenant(index),
         )
         return _orders(self.dispatcher.offer(now, ticket))
 
     def first_token(self, now: float, index: int) -> Sequence[Order]:
-        """Give the prefill budget back."""
+        """Give the prefill budget back; without streams nobody sees it."""
+        if not self._change.sees_tokens:
+            return ()
         return _orders(self.dispatcher.first_token(now, index))
 
     def part_ended(self, now: float, index: int, cached_tokens: int) -> Sequence[Order]:

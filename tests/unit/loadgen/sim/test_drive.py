@@ -20,7 +20,7 @@ class InParts(Direct):
 
     def arrive(self, now, index, prompt_tokens, output_tokens):
         self.prompt = prompt_tokens
-        self._where[index] = 0
+        self._where[index] = (0, 1)
         return (Send(index, 0, 1024, final=False),)
 
     def part_ended(self, now, index, cached_tokens):
