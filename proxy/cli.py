@@ -1,4 +1,4 @@
-"""The `lanewise` command. Exit codes: 0 done, 1 runtime failure, 2 configuration or usage, 3 gate failed, 130 interrupted.
+"""The `lanewise` command. Exit codes: 0 done, 1 runtime failure, 2 configuration or usage, 3 gate failed, 130 stopped.
 
 Results go to stdout, everything else to stderr. What a command needs is imported inside it, so that `--help` and
 `validate` do not wait for the server's libraries.
@@ -32,7 +32,11 @@ app = App(
 )
 config = App(name="config", help="Show the configuration, or its schema.")
 app.command(config)
-app.command("proxy.doctor.command:doctor", name="doctor")
+app.command(
+    "proxy.doctor.command:doctor",
+    name="doctor",
+    help="Say what in the configuration, the engines and the traffic does not fit, each with the next step.",
+)
 
 
 class CommandError(Exception):

@@ -20,7 +20,7 @@ from proxy.wire.vllm import EngineMetrics, parse_metrics
 PATIENCE_S = 5.0
 """For one answer."""
 LARGEST_ANSWER = 16 * 2**20
-BEYOND_S = 0.5
+BEYOND = 1.1
 """How much longer than the pool keeps a connection an idle one is watched."""
 
 
@@ -102,7 +102,7 @@ async def _ask_engine(asker: Asker, settings: Settings, backend: Backend, apart_
     error = await _dead(asker, url)
     if error is not None:
         return EngineFacts(name, url, error=error)
-    wait_s = settings.timeouts.idle_connection + BEYOND_S
+    wait_s = settings.timeouts.idle_connection * BEYOND
     key = settings.probes.api_key.get_secret_value() if settings.probes.api_key is not None else None
     looks, (closed_s, watched), version, models, info = await asyncio.gather(
         _look_twice(asker, url, apart_s),
