@@ -100,7 +100,7 @@ _BUILD_UP = (
     _ours(".. + deadline", _FIXED_KNEE, changes.WITH_DEADLINE),
     _ours(".. + prefill budget", _FIXED_KNEE, changes.WITH_BUDGET),
     _ours(".. + KV guard", _FIXED_KNEE, changes.FIFO),
-    _ours(".. + shortest first in the lane", _FIXED_KNEE),
+    _ours(".. + shortest first in the lane = strict: fixed cap 48", _FIXED_KNEE),
     _ours(".. + adaptive concurrency = strict"),
 )
 
@@ -122,7 +122,7 @@ def _one_change(form: str, lanes: LaneOptions, **of_row: Any) -> tuple[Row, ...]
 
 _ABLATION = (
     *_BUILD_UP,
-    *_one_change("strict", _STRICT)[1:],
+    *(row for row in _one_change("strict", _STRICT) if row.name not in {"strict", "strict: fixed cap 48"}),
     _ours("strict: no lanes, one line in order of arrival", change=changes.ONE_FIFO),
     _ours("strict: no lanes, one line shortest first", change=changes.ONE_SHORTEST_FIRST),
     _ours("strict: separate budgets, engine without threshold", change=changes.SEPARATE_BUDGETS),

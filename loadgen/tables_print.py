@@ -31,7 +31,7 @@ def document(name: str, table: Table, lines: Sequence[Line], study: Study, span:
 
 def _line(line: Line) -> dict[str, Any]:
     cases = [
-        {"workload": workload, "load": load * line.row.load_factor, **asdict(figures)}
+        {"workload": workload, "load": round(load * line.row.load_factor, 6), **asdict(figures)}
         for (workload, load), figures in line.cells.items()
     ]
     return {

@@ -140,3 +140,44 @@ def test_flags_that_are_not_given_leave_the_profile_as_it_is():
 
     profile = load_profile("14b")
     assert EngineFlags().apply(profile) == profile
+
+
+def test_a_table_is_printed_whole_for_people_and_as_one_document(capsys, traces):
+    asked = ("--table", "abusive-tenant", "--workload", "conv", "--load", "1.5", "--windows", "1")
+    code, out, _ = study(capsys, traces, *asked)
+    assert code == 0
+    assert "strict, installments, fair" in out
+    assert "conv 1.5x" in out
+    code, out, _ = study(capsys, traces, *asked, "--json")
+    (table,) = json.loads(out)
+    assert code == 0
+    assert (table["table"], table["engine"], table["windows"]) == ("abusive-tenant", "8b", 1)
+    alone, *others = table["rows"]
+    assert alone["cases"][0]["load"] == pytest.approx(0.6)
+    assert all(row["cases"][0]["others_goodput"] is not None for row in others)
+
+
+def test_cases_of_a_table_can_be_chosen_and_its_engine_replaced(capsys, traces):
+    asked = ("--table", "14b", "--workload", "conv", "--load", "0.5", "--windows", "1", "--engine", "8b")
+    code, out, _ = study(capsys, traces, *asked, "--json")
+    (table,) = json.loads(out)
+    assert code == 0
+    assert table["engine"] == "8b"
+    assert {(case["workload"], case["load"]) for row in table["rows"] for case in row["cases"]} == {("conv", 0.5)}
+    assert all(row["mean"]["goodput"] == row["cases"][0]["goodput"] for row in table["rows"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("--workload", "conv", "--load", "1"), "study needs --workload, --load and --policy"),
+        (("--table", "main", "--policy", "direct"), "--policy: a table has policies of its own"),
+        (("--table", "main", "--processes", "0"), "--processes 0: must be from 1 to 1024"),
+        (("--table", "main", "--workload", "chat"), "--workload chat: not known"),
+        (("--table", "mine"), "mine"),
+    ],
+)
+def test_a_wrong_question_about_tables_is_answered_with_one_sentence(capsys, traces, asked, words):
+    code, out, err = study(capsys, traces, *asked)
+    assert (code, out) == (2, "")
+    assert words in err

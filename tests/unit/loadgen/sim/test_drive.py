@@ -2,6 +2,7 @@
 
 import pytest
 
+from loadgen.sim.clients import Clients
 from loadgen.sim.drive import Delays, Drive
 from loadgen.sim.engine import Engine, EngineProfile
 from loadgen.sim.front import Lost, Send
@@ -103,3 +104,34 @@ def test_two_backends_work_side_by_side():
     driven = Drive(engines, Direct(2), [Arrival(0.0, 2000, 5), Arrival(0.0, 2000, 5)]).run()
     assert driven.served[0].ttft_s == pytest.approx(driven.served[1].ttft_s)
     assert [engine.counters.finished for engine in engines] == [1, 1]
+
+
+def test_a_refused_client_asks_again_after_its_pause_as_often_as_it_may():
+    class Twice(Direct):
+        seen = 0
+
+        def arrive(self, now, index, prompt_tokens, output_tokens):
+            self.seen += 1
+            if self.seen <= 2:
+                return (Lost(index, "rejected", "queue_full"),)
+            return super().arrive(now, index, prompt_tokens, output_tokens)
+
+    driven, _ = drive(Twice(1), (5.0, 1000, 3), clients=Clients(retries=3))
+    served = driven.served[0]
+    assert (served.outcome, served.attempts, served.asked_s) == ("ok", 3, 9.0)
+    assert served.ttft_s == pytest.approx(0.002 + 0.02 + 9e-5 * 1000 + 5e-9 * 1000**2 / 2)
+    lost, _ = drive(Refusing(1), (5.0, 1000, 3), clients=Clients(retries=3))
+    assert (lost.served[0].outcome, lost.served[0].attempts, lost.ended_s) == ("rejected", 4, 11.0)
+
+
+def test_patience_begins_anew_with_every_attempt():
+    class Never(Direct):
+        def arrive(self, now, index, prompt_tokens, output_tokens):
+            return ()
+
+        def gone(self, now, index):
+            return ()
+
+    delays = Delays(patience_short_s=10.0)
+    driven, _ = drive(Never(1), (0.0, 1000, 3), delays=delays, clients=Clients(retries=1, retry_after_s=4.0))
+    assert (driven.served[0].outcome, driven.served[0].end_s, driven.served[0].attempts) == ("client_gone", 24.0, 2)

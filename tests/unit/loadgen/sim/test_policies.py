@@ -3,7 +3,7 @@
 import pytest
 
 from loadgen.sim.front import Lost, Send
-from loadgen.sim.policies import Direct, StaticLanes
+from loadgen.sim.policies import Balance, Direct, StaticLanes
 
 
 def sent(orders):
@@ -64,3 +64,27 @@ def test_nothing_is_ever_due_and_no_part_was_ever_sent(front):
     assert front.first_token(1.0, 0) == ()
     with pytest.raises(AssertionError, match="never sent in parts"):
         front.part_ended(1.0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("balance", "backends"),
+    [
+        (Balance.ROUND_ROBIN, [1, 2, 0, 1]),
+        (Balance.PARTITION, [0, 2, 1, 0]),
+        (Balance.LEAST_WORK, [1, 2, 0, 2]),
+        (Balance.LEAST_REQUESTS, [1, 2, 0, 1]),
+    ],
+)
+def test_a_balancer_without_a_queue_chooses_by_its_rule(balance, backends):
+    """A long prompt, two short ones, the first of them with a long answer, and one more long."""
+    direct = Direct(3, balance)
+    lengths = [(9000, 10), (100, 10), (500, 400), (3000, 10)]
+    assert [sent(direct.arrive(0.0, index, *both))[0][1] for index, both in enumerate(lengths)] == backends
+
+
+def test_whoever_ends_gives_back_what_it_weighed():
+    direct = Direct(2, Balance.LEAST_WORK)
+    first = sent(direct.arrive(0.0, 0, 5000, 1))[0][1]
+    sent(direct.arrive(0.0, 1, 100, 1))
+    direct.finished(1.0, 0, 1, 0)
+    assert sent(direct.arrive(1.0, 2, 10, 1)) == [(2, first)]

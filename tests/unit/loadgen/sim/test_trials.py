@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from loadgen.failure import UsageError
+from loadgen.sim.clients import ABUSER, Clients
 from loadgen.sim.drive import Driven, Served
 from loadgen.sim.engine import EngineProfile
 from loadgen.sim.trials import POLICIES, Figures, Study, Trial, figures, front, good, mean, saturated_per_s
@@ -94,3 +95,20 @@ def test_a_request_that_the_engine_can_never_hold_is_said():
 
     with pytest.raises(UsageError, match=r"engine profile tight: request 1: 5010 tokens are more than the whole KV"):
         study.run_window(Trial("mixed", 1.0, "direct"), [Arrival(0.0, 5000, 10), Arrival(1.0, 10, 10)])
+
+
+def test_the_tenant_that_sends_most_is_counted_apart():
+    clients = Clients(abuser=0.6)
+    rows = [served(float(at), outcome="ok" if clients.tenant(at) != ABUSER else "rejected") for at in range(200)]
+    counted = figures(Driven(rows), 0, clients)
+    assert (counted.abuser_goodput, counted.others_goodput) == (0.0, 1.0)
+    assert 0.3 < counted.goodput < 0.5
+    assert figures(Driven(rows), 0).others_goodput is None
+
+
+def test_other_flags_share_workloads_and_throughput():
+    study = Study(Path("nowhere"), PROFILE, PROFILE)
+    study._saturated["mixed"] = 2.5
+    flagged = study.flagged(long_prefill_token_threshold=256)
+    assert flagged.saturated_per_s("mixed") == 2.5
+    assert (flagged.engine.long_prefill_token_threshold, study.engine.long_prefill_token_threshold) == (256, 0)
