@@ -37,6 +37,7 @@ from loadgen.result import LoadOutcome, Result
 from loadgen.send import LEAD_NS, Limits, RequestHead, Sender
 from loadgen.source import Source, read_source
 from loadgen.summarise import summarise
+from loadgen.telemetry import scrape
 
 __all__ = ["Endpoint", "OnProgress", "Progress", "ReplayOptions", "SourceOptions", "replay", "replay_in_loop"]
 
@@ -73,10 +74,13 @@ def replay(options: ReplayOptions, *, on_progress: OnProgress | None = None) -> 
 async def replay_in_loop(options: ReplayOptions, *, on_progress: OnProgress | None = None) -> RunFolder:
     """Do what `replay` does inside the running event loop. Nothing else should run in it: that would cost accuracy."""
     job = await _prepare(options)
-    run = _Run(job, on_progress)
-    with _signals(run), _quiet_collector():
-        await run.send()
-    folder = await run.finish()
+    try:
+        run = _Run(job, on_progress)
+        with _signals(run), _quiet_collector():
+            await run.send()
+        folder = await run.finish()
+    finally:
+        await job.reader.close()
     folder.note(client_limited=summarise(folder).client_limited)
     return folder
 
@@ -94,6 +98,9 @@ class _Job:
     salt: str
     file_limit: int
     cache_before: dict[str, float] | None
+    reader: scrape.PageReader
+    pages: tuple[scrape.Source, ...]
+    """Metrics pages that are read beside the run."""
 
     @property
     def plan(self) -> Plan:
@@ -112,8 +119,14 @@ async def _prepare(options: ReplayOptions) -> _Job:
     asker = Asker(target, key, options.metrics_url, insecure=options.insecure)
     facts = await asker.facts(options)
     before = await asker.prefix_cache()
+    reader = scrape.PageReader(target, key, insecure=options.insecure)
+    try:
+        pages = await scrape.sources_of(options, target, reader)
+    except BaseException:
+        await reader.close()
+        raise
     salt = options.salt or secrets.token_hex(8)
-    return _Job(options, target, key, source, asker, facts, salt, file_limit, before)
+    return _Job(options, target, key, source, asker, facts, salt, file_limit, before, reader, pages)
 
 
 def _check(options: ReplayOptions) -> None:
@@ -160,12 +173,15 @@ class _Run:
         self._loop_late_s: array[float] = array("d")
         self._stops = 0
         self._timers: list[asyncio.TimerHandle] = []
+        self._readings = scrape.Readings(job.pages, options.out, job.reader)
 
     async def send(self) -> None:
         """Send the whole plan and wait for the last answer."""
         await self._client.resolve()
+        await self._readings.before()
         self._line = Timeline(perf_counter_ns() + LEAD_NS, self._job.options.speed)
         every = ((LOOP_SAMPLE_S, self._sample_loop), (PROGRESS_S, self._show), (FLUSH_S, self._flush))
+        self._readings.start(self._line)
         tickers = [_Ticker(period, action) for period, action in every]
         try:
             await self._sender.run(self._job.plan.shots(), self._line)
@@ -173,6 +189,7 @@ class _Run:
             for ticker in tickers:
                 ticker.cancel()
             self._client.close()
+            await self._readings.stop()
 
     def stop(self) -> None:
         """Stop sending and drain; the second time, end what is in flight."""
@@ -304,6 +321,7 @@ def _manifest(job: _Job) -> dict[str, Any]:
             "stall_timeout_s": options.stall_timeout_s,
             "timeout_s": options.timeout_s,
         },
+        "telemetry": [page.facts() for page in job.pages],
         "reject_statuses": list(options.reject_statuses),
         "fresh_connections": options.fresh_connections,
         "salt": job.salt,

@@ -10,6 +10,7 @@ from rich.table import Table
 from loadgen.compare import Comparison, Metric
 from loadgen.options import Progress
 from loadgen.summary import LaneSummary, Quantiles, Summary
+from loadgen.telemetry.tell import telemetry_lines
 
 
 def console(file: IO[str] | None = None, *, stderr: bool = False) -> Console:
@@ -56,6 +57,8 @@ def print_summary(summary: Summary, out: Console) -> None:
         f"{summary.output_token_rate:.0f} tokens/s over {summary.window_s:.1f} s; drain {summary.drain_s:.1f} s; "
         f"lag p99 {seconds(summary.lag.p99)}"
     )
+    for line in telemetry_lines(summary.notes.get("telemetry")):
+        out.print(line)
     for caution in summary.warnings:
         out.print(f"! {caution.message}", style="yellow")
 

@@ -9,6 +9,7 @@ from loadgen.columns import Columns, Floats, Mask, columns_of
 from loadgen.journal import RunFolder
 from loadgen.result import LoadOutcome
 from loadgen.summary import Caution, LaneSummary, Quantiles, Slo, Summary
+from loadgen.telemetry.digest import telemetry_of
 
 CLIENT_LAG_S = 0.005
 CLIENT_LAG_SHARE = 0.05
@@ -33,7 +34,11 @@ def summarise(run: RunFolder, slo: Slo = DEFAULT_SLO) -> Summary:
         UsageError: the folder is no run folder.
     """
     manifest = run.manifest()
-    return summarise_columns(columns_of(run.results()), manifest, slo)
+    summary = summarise_columns(columns_of(run.results()), manifest, slo)
+    telemetry = telemetry_of(run)
+    if telemetry is not None:
+        summary.notes["telemetry"] = telemetry.to_json()
+    return summary
 
 
 def summarise_columns(columns: Columns, manifest: dict[str, Any], slo: Slo) -> Summary:

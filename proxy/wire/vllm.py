@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -136,6 +136,30 @@ def parse_metrics(text: str) -> EngineMetrics:
         engines=len(caches) or None,
         kv_tokens=sum(known) if known and len(known) == len(sizes) else None,
     )
+
+
+def read_samples(text: str, wanted: Container[str]) -> Iterator[tuple[str, str, float]]:
+    """Yield the samples of a page in Prometheus text form whose name is wanted.
+
+    Lines that are broken, and values that are no finite number, are passed over.
+
+    Args:
+        text: the whole page.
+        wanted: names of samples (with `_sum`, `_count`, `_total`), not of families.
+
+    Yields:
+        Name, the inside of the braces (see `parse_labels`), value.
+    """
+    for line in text.split("\n"):
+        if line[:1] == "#":
+            continue
+        end = _NAME_END.search(line, 1)
+        if end is None or line[: end.start()].strip() not in wanted:
+            continue
+        sample = _SAMPLE.match(line)
+        value = _number(sample.group(3)) if sample else None
+        if sample is not None and value is not None:
+            yield sample.group(1), sample.group(2) or "", value
 
 
 def parse_labels(text: str) -> dict[str, str]:
