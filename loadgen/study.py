@@ -244,8 +244,8 @@ def _tables(traces: Path, wanted: _Wanted, span: Span, processes: int, *, json: 
         return Exit.DONE
     console = Console()
     console.width = max(console.width, _NARROWEST)
-    for _, *one in shown:
-        tables_print.show(console, *one, span)
+    for _, table, of_table, bench in shown:
+        tables_print.show(console, table, of_table, bench, span)
     return Exit.DONE
 
 
