@@ -17,9 +17,10 @@ from proxy.account import Account, Observer
 from proxy.admin import Admin
 from proxy.admission import Admission
 from proxy.attempt import Engines
-from proxy.backends import Backends, PrefixCaching, State
+from proxy.backends import Backends, PrefixCaching, Told
 from proxy.classification import Classification
 from proxy.control import Control
+from proxy.evidence import Reports
 from proxy.feeding import Feeding
 from proxy.handler import Corridor, HandlerLimits, Rooms
 from proxy.history import HistoryFile, state_directory
@@ -27,18 +28,22 @@ from proxy.inforce import InForce
 from proxy.listener import Listener, ListenerLimits, PureParserError, check_parser
 from proxy.metrics import Metrics
 from proxy.modes import Modes
+from proxy.orders import Orders
 from proxy.pace import Pace
 from proxy.paper import Paper
-from proxy.policy.classify import CapAction, LanePolicy, OutputPolicy
 from proxy.policy.dispatch import Dispatcher
+from proxy.policy.health import hold_s
 from proxy.policy.installments import DEFAULT_GRANULARITY
 from proxy.policy.limits import Mode
 from proxy.policy.shadow import Shadow, on_paper
 from proxy.relay import Patience
 from proxy.reload import Reloader
+from proxy.repeats import Repeats
 from proxy.settings import LANES, Address, Lane, Loaded, Settings
 from proxy.settings.tree import leaves
 from proxy.status import Status
+from proxy.tenancy import Tenancy
+from proxy.upstream.names import Names
 from proxy.upstream.pool import Origin, Pool
 
 _log = logging.getLogger("lanewise")
@@ -62,7 +67,12 @@ class App:
     """
 
     def __init__(
-        self, settings: Settings, loaded: Loaded | None = None, read: Callable[[], Loaded] | None = None
+        self,
+        settings: Settings,
+        loaded: Loaded | None = None,
+        read: Callable[[], Loaded] | None = None,
+        *,
+        names: Names | None = None,
     ) -> None:
         self.settings = settings
         self._loaded = loaded or Loaded(settings, dict.fromkeys(leaves(Settings), ""), None)
@@ -72,14 +82,25 @@ class App:
         self._scheduling = settings.to_scheduling()
         self._paces = {backend.label: Pace() for backend in settings.backends}
         self.admission = Admission(Dispatcher(self._scheduling, settings.to_backend_limits()), self._paces)
-        self.backends = Backends(settings, self._backend_changed, self._models_changed, on_caching=self._caching_told)
+        self.names = Names(refresh_s=settings.names.refresh) if names is None else names
+        self.backends = Backends(
+            settings,
+            self._backend_changed,
+            self._models_changed,
+            on_caching=self._caching_told,
+            told=Told(entry=self.admission.set_entry, drained=self.admission.set_drained),
+            names=self.names,
+        )
         self._pools: dict[str, Pool] = {}
         self._change_pools()
-        self.engines = Engines(self._pools, self.backends.report_failure, self._paces)
+        self.engines = Engines(self._pools, self._reports(), self._paces)
+        self._configure_retries()
         self._contexts: dict[str | None, int | None] = {}
         self.classification = Classification(
-            _lane_policies(settings), self._context_tokens, want_blocks=settings.recorder.enabled
+            settings.to_lane_policies(), self._context_tokens, want_blocks=settings.recorder.enabled
         )
+        self.classification.rules = settings.to_length_policies()
+        self.tenancy, self.repeats = Tenancy(settings), Repeats(settings)
         self._recorder = recorder.start(settings)
         self.metrics = Metrics(
             settings,
@@ -95,7 +116,7 @@ class App:
             would=lambda: self.metrics.would,
         )
         self.reloader = Reloader(self, self.in_force, read)
-        self._control = Control(self.reloader.obey)
+        self._control = Control(Orders(self.backends, self.admission.snapshot, self.reloader.obey).obey)
         self._admin = Admin(settings.admin, self.metrics, self.status)
         self._turn = itertools.count()
         self.corridor: Corridor | None = None
@@ -119,6 +140,7 @@ class App:
             sock.close()
             raise StartError(_in_use("the admin listener", self.settings.admin, error)) from None
         self._limit()
+        self.names.start()
         await self.backends.start()
         self.metrics.lag.start()
         self.corridor = Corridor(self._rooms(), _handler_limits(self.settings))
@@ -147,10 +169,15 @@ class App:
         met = await self.backends.meet(settings)
         old, self.settings = self.settings, settings
         self._scheduling = settings.to_scheduling()
+        self.names.refresh_s = settings.names.refresh
         self._change_pools()
+        self._configure_retries()
         self.backends.change(settings, met)
         self._contexts.clear()
-        self.classification.lanes = tuple(_lane_policies(settings))
+        self.classification.lanes = settings.to_lane_policies()
+        self.classification.rules = settings.to_length_policies()
+        self.tenancy.configure(settings)
+        self.repeats.configure(settings)
         self._limit([one.name for one in met if not one.up])
         self.backends.introduce(met)
         if settings.installments != old.installments:
@@ -194,6 +221,7 @@ class App:
         self.admission.close()
         self.metrics.lag.stop()
         await self.backends.close()
+        await self.names.close()
         await self._admin.close()
         if self._recorder is not None:
             await self._recorder.close()
@@ -203,7 +231,16 @@ class App:
         if self._recorder is not None:
             observers.append(self._recorder)
         feeding = Feeding(self.engines, self.admission, self.backends, self.classification)
-        return Rooms(self.classification, self.admission, self.engines, feeding, Account(observers), self._reachable)
+        return Rooms(
+            self.classification,
+            self.admission,
+            self.engines,
+            feeding,
+            Account(observers),
+            self._reachable,
+            self.tenancy,
+            self.repeats,
+        )
 
     def _make_listener(self, corridor: Corridor) -> Listener:
         return Listener(corridor, corridor.refuse, _listener_limits(self.settings))
@@ -222,7 +259,7 @@ class App:
             self.admission.paper = None
         elif self.admission.paper is None:
             shadow = Shadow(self._scheduling, limits, self.admission.dispatcher)
-            for backend in self.admission.snapshot().backends:
+            for backend in self.admission.snapshot().backends:  # one that is drained gets nothing on paper either
                 shadow.set_backend_up(time.monotonic(), backend.name, backend.up)
             self.admission.paper = Paper(shadow)
 
@@ -237,7 +274,7 @@ class App:
                 pool.close()
         for name, origin in wanted.items():
             if name not in self._pools or self._pools[name].closed:
-                self._pools[name] = Pool(origin)
+                self._pools[name] = Pool(origin, names=self.names)
             self._pools[name].configure(connect_timeout_s=timeouts.connect, idle_s=timeouts.idle_connection)
         for name in wanted:
             self._paces.setdefault(name, Pace())
@@ -250,7 +287,7 @@ class App:
 
     def _reachable(self) -> Iterator[str]:
         """Yield the backends that are up, each time beginning with another."""
-        names = [view.name for view in self.backends.views() if view.state is State.UP]
+        names = [view.name for view in self.backends.views() if view.serves]
         start = next(self._turn) % len(names) if names else 0
         yield from names[start:] + names[:start]
 
@@ -260,6 +297,27 @@ class App:
                 self._contexts.clear()
             self._contexts[model] = self.backends.max_model_len(model)
         return self._contexts[model]
+
+    def _reports(self) -> Reports:
+        """Return who hears what requests say about their backends."""
+        return Reports(
+            unreachable=self.backends.report_failure,
+            served=self.backends.report_served,
+            fault=self.backends.report_fault,
+            busy=self._backend_busy,
+            on_trial=self.backends.on_trial,
+        )
+
+    def _configure_retries(self) -> None:
+        chosen = self.settings.retries
+        self.engines.configure(
+            retry_ratio=chosen.ratio, retry_floor=chosen.floor, stale_connections=chosen.stale_connections
+        )
+
+    def _backend_busy(self, name: str, asked_s: float | None) -> None:
+        """Leave a backend alone for a while: it works, and has enough to do."""
+        seconds = hold_s(asked_s, self.settings.health.busy_at_most)
+        self.admission.hold_back(name, seconds)
 
     def _backend_changed(self, name: str, up: bool) -> None:
         self.admission.set_backend_up(name, up=up)
@@ -285,7 +343,7 @@ class App:
     def _say_where(self) -> None:
         settings = self.settings
         engines = ", ".join(
-            f"{view.name} ({'up' if view.state is State.UP else 'no answer yet'})" for view in self.backends.views()
+            f"{view.name} ({'up' if view.state.usable else 'no answer yet'})" for view in self.backends.views()
         )
         _log.info(
             "lanewise %s listens on %s, admin on %s; mode %s; backends: %s",
@@ -375,23 +433,6 @@ async def _run(loaded: Loaded, read: Callable[[], Loaded]) -> int:
 
 def _lanes(settings: Settings) -> list[tuple[str, Lane]]:
     return [(name, getattr(settings.lanes, name)) for name in LANES]
-
-
-def _lane_policies(settings: Settings) -> list[LanePolicy]:
-    longest = {LANES[0]: settings.lanes.short.max_prompt_tokens, LANES[-1]: settings.limits.prompt_tokens}
-    return [
-        LanePolicy(
-            name=name,
-            max_prompt_tokens=longest.get(name),
-            output=OutputPolicy(
-                default=lane.output.default,
-                ceiling=lane.output.ceiling,
-                action=CapAction(lane.output.action),
-                clamp_to_context=lane.output.clamp_to_context,
-            ),
-        )
-        for name, lane in _lanes(settings)
-    ]
 
 
 def _listener_limits(settings: Settings) -> ListenerLimits:

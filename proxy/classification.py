@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.answers import EndedError, bad_request
 from proxy.exchange import Exchange
-from proxy.policy.classify import LanePolicy, TooLong, Verdict, classify
+from proxy.policy.classify import LanePolicy, LengthPolicy, TooLong, Verdict, classify
 from proxy.policy.length import LengthEstimator
 from proxy.policy.limits import Mode
 from proxy.policy.outcome import Outcome, Reason
@@ -35,6 +35,8 @@ class Classification:
         self, lanes: Sequence[LanePolicy], context_tokens: Callable[[str | None], int | None], *, want_blocks: bool
     ) -> None:
         self.lanes = tuple(lanes)
+        self.rules: tuple[LengthPolicy, ...] = ()
+        """Lengths for some models, tenants or lanes, beside those of the lanes."""
         self.estimator = LengthEstimator()
         self._context_tokens = context_tokens
         self._want_blocks = want_blocks
@@ -61,14 +63,21 @@ class Classification:
         exchange.facts = facts
         estimate = self.estimator.estimate(facts.model, facts)
         exchange.prompt_tokens_estimated = estimate.tokens
-        verdict = classify(facts, estimate, self.lanes, self._context_tokens(facts.model))
+        verdict = classify(
+            facts,
+            estimate,
+            self.lanes,
+            self._context_tokens(facts.model),
+            rules=self.rules,
+            tenant=exchange.tenant,
+        )
         if exchange.mode is not Mode.ENFORCE:
             return self._let_pass(exchange, facts, verdict), exchange.body
         if isinstance(verdict, TooLong):
             raise EndedError(Outcome.TOO_LONG, 400, Reason.TOO_LONG.value, verdict.detail, Reason.TOO_LONG)
         exchange.lane = self.lanes[verdict.lane].name
         body = self._edit(exchange, facts, verdict, plain="stream_options" not in document)
-        exchange.ticket = self._ticket(facts, verdict, len(body))
+        exchange.ticket = self._ticket(exchange, facts, verdict, len(body))
         return exchange.ticket, body
 
     def _let_pass(self, exchange: Exchange, facts: Facts, verdict: Verdict | TooLong) -> Ticket:
@@ -82,7 +91,7 @@ class Classification:
         elif would is not None and verdict.cap_rule is not None:
             would.cap, would.cap_rule = verdict.output_cap, verdict.cap_rule.value
         exchange.lane = self.lanes[verdict.lane].name
-        exchange.ticket = self._ticket(facts, verdict, len(exchange.body), at_once=True)
+        exchange.ticket = self._ticket(exchange, facts, verdict, len(exchange.body), at_once=True)
         return exchange.ticket
 
     def lane_of(self, tokens: int) -> int:
@@ -117,7 +126,9 @@ class Classification:
             body = asking
         return body
 
-    def _ticket(self, facts: Facts, verdict: Verdict, body_bytes: int, *, at_once: bool = False) -> Ticket:
+    def _ticket(
+        self, exchange: Exchange, facts: Facts, verdict: Verdict, body_bytes: int, *, at_once: bool = False
+    ) -> Ticket:
         return Ticket(
             id=next(self._ids),
             lane=verdict.lane,
@@ -129,4 +140,6 @@ class Classification:
             streams=facts.stream,
             splittable=verdict.splittable and not at_once,
             at_once=at_once,
+            tenant=exchange.tenant,
+            priority=exchange.priority,
         )

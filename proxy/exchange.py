@@ -6,6 +6,7 @@ Stamps are monotonic seconds (`time.monotonic`); a stamp is None until its momen
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from proxy.policy.limits import Mode
 from proxy.policy.outcome import Ending, Outcome, Phase, Reason
@@ -53,6 +54,17 @@ class Exchange:
     would: Would | None = None
     """What would have been done with it; only under observe."""
 
+    tenant: str | None = None
+    """Label of who sends it; None while tenants do not matter."""
+    priority: int = 0
+    """Its class: -1 high, 0 normal, 1 low."""
+    fingerprint: bytes | None = None
+    """What an identical request would have too; only where duplicates are looked for."""
+    duplicate: str | None = None
+    """What was done about it while an identical one was in flight: `observed` or `rejected`."""
+    damped: bool = False
+    """It was refused, and told to stay away longer because it had come back too early."""
+
     # accept
     endpoint: Endpoint = Endpoint.UTILITY
     method: str = ""
@@ -86,6 +98,8 @@ class Exchange:
     """Times the request was given to a backend."""
     retries: int = 0
     """Attempts beyond the first that were safe to make."""
+    retry_refused: bool = False
+    """One more would have been safe, and the budget of the proxy had none left."""
 
     # feed
     parts: int = 0
@@ -220,46 +234,62 @@ def to_record(
         config: hash of the configuration in force, where the exchange knows none.
         text: the request body, only when the operator asked for it.
     """
-    would = exchange.would
-    from_usage = exchange.usage is not None and exchange.usage.completion_tokens is not None
-    return Record(
-        arrived_s=exchange.arrived_wall,
-        request_id=exchange.request_id,
-        endpoint=exchange.endpoint.value,
-        model=exchange.model,
-        lane=exchange.lane,
-        outcome=str(exchange.outcome or Outcome.BACKEND_ERROR),
-        reason=_word(exchange.reason),
-        phase=_word(exchange.phase),
-        status=exchange.status,
-        stream=exchange.streams,
-        sequences=exchange.facts.sequences if exchange.facts is not None else 1,
-        prompt_tokens_estimated=exchange.prompt_tokens_estimated,
-        prompt_tokens=exchange.prompt_tokens,
-        cached_tokens=exchange.cached_tokens,
-        output_tokens=exchange.output_tokens,
-        output_source=("usage" if from_usage else "events") if exchange.output_tokens is not None else None,
-        output_cap=exchange.facts.output.cap if exchange.facts is not None else None,
-        output_cap_sent=exchange.output_cap_sent,
-        finish_reason=exchange.finish_reason,
-        backend=exchange.backend,
-        attempts=exchange.attempts,
-        parts=exchange.parts or None,
-        queue_s=exchange.queue_s,
-        first_token_s=exchange.ttft_s,
-        last_token_s=_difference(exchange.last_token, exchange.arrived),
-        end_s=exchange.total_s,
-        request_bytes=exchange.request_bytes,
-        response_bytes=exchange.response_bytes,
-        block_tokens=block_tokens,
-        hash_ids=hash_ids,
-        config=exchange.config or config,
-        mode=None if exchange.mode is Mode.ENFORCE else exchange.mode.value,
-        would=None if would is None else _word(would.decision),
-        would_wait_s=None if would is None else would.wait_s,
-        would_cap=None if would is None else would.cap,
-        text=text,
-    )
+    fields = record_fields(exchange, config=config, text=text)
+    fields.update(block_tokens=block_tokens, hash_ids=hash_ids)
+    return Record(**fields)
+
+
+def record_fields(exchange: Exchange, *, config: str | None = None, text: str | None = None) -> dict[str, Any]:
+    """Return the fields of a trace record, in its order; the prefix hashes are still to come.
+
+    A dict, because it is made for every request: a `Record` of as many fields costs several times as much.
+
+    Args:
+        exchange: the request, after its ending was set.
+        config: hash of the configuration in force, where the exchange knows none.
+        text: the request body, only when the operator asked for it.
+    """
+    facts, usage, would, arrived = exchange.facts, exchange.usage, exchange.would, exchange.arrived
+    output_tokens = exchange.output_tokens
+    from_usage = usage is not None and usage.completion_tokens is not None
+    return {
+        "arrived_s": exchange.arrived_wall,
+        "request_id": exchange.request_id,
+        "endpoint": exchange.endpoint.value,
+        "model": None if facts is None else facts.model,
+        "lane": exchange.lane,
+        "outcome": (exchange.outcome or Outcome.BACKEND_ERROR).value,
+        "reason": _word(exchange.reason),
+        "phase": _word(exchange.phase),
+        "status": exchange.status,
+        "stream": facts is not None and facts.stream,
+        "sequences": 1 if facts is None else facts.sequences,
+        "prompt_tokens_estimated": exchange.prompt_tokens_estimated,
+        "prompt_tokens": None if usage is None else usage.prompt_tokens,
+        "cached_tokens": None if usage is None else usage.cached_tokens,
+        "output_tokens": output_tokens,
+        "output_source": None if output_tokens is None else "usage" if from_usage else "events",
+        "output_cap": None if facts is None else facts.output.cap,
+        "output_cap_sent": exchange.output_cap_sent,
+        "finish_reason": exchange.finish_reason,
+        "backend": exchange.backend,
+        "attempts": exchange.attempts,
+        "parts": exchange.parts or None,
+        "queue_s": exchange.queue_s,
+        "first_token_s": _difference(exchange.first_token, arrived),
+        "last_token_s": _difference(exchange.last_token, arrived),
+        "end_s": _difference(exchange.ended, arrived),
+        "request_bytes": exchange.request_bytes,
+        "response_bytes": exchange.response_bytes,
+        "block_tokens": None,
+        "hash_ids": (),
+        "config": exchange.config or config,
+        "mode": None if exchange.mode is Mode.ENFORCE else exchange.mode.value,
+        "would": None if would is None else _word(would.decision),
+        "would_wait_s": None if would is None else would.wait_s,
+        "would_cap": None if would is None else would.cap,
+        "text": text,
+    }
 
 
 def _word(value: StrEnum | None) -> str | None:

@@ -32,6 +32,8 @@ from proxy.policy.outcome import Outcome, Phase, Reason
 from proxy.policy.shadow import Decision, Would
 from proxy.policy.ticket import Grant
 from proxy.relay import Patience
+from proxy.repeats import Repeats
+from proxy.tenancy import Tenancy
 from proxy.wire import headers
 
 _log = logging.getLogger("lanewise")
@@ -68,6 +70,8 @@ class Rooms:
     account: Account
     reachable: Callable[[], Iterable[str]]
     """Names of the backends that are up, the one to try first in front."""
+    tenancy: Tenancy
+    repeats: Repeats
 
 
 class Corridor:
@@ -99,6 +103,7 @@ class Corridor:
         try:
             keep = await self._walk(request, exchange, client)
         except EndedError as ended:
+            self._rooms.repeats.damp(request, exchange, ended)
             keep = self._answer(exchange, client, ended)
         except ClientStalledError:
             self._client_left(exchange)
@@ -143,7 +148,10 @@ class Corridor:
         document = self._document(exchange)
         if document is None:
             return await self._pass_through(request, exchange, client)
+        exchange.tenant = rooms.tenancy.tenant(request)
+        exchange.priority = rooms.tenancy.priority(request, exchange.tenant, document.get("priority"))
         ticket, body = rooms.classification.enter(exchange, route, document)
+        rooms.repeats.begin(request, exchange)
         outgoing = _outgoing(request, exchange, body)
         client = _with_clamp(client, exchange)
         ticket, split = await rooms.feeding.prepare(exchange, ticket, document, outgoing)
@@ -275,6 +283,7 @@ class Corridor:
 
     def _close(self, exchange: Exchange) -> None:
         exchange.ended = time.monotonic()
+        self._rooms.repeats.end(exchange)
         self._rooms.account.close(exchange)
 
 

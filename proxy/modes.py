@@ -29,7 +29,7 @@ class Modes:
         Raises:
             EndedError: 400, a trusted peer asks for a mode that does not exist.
         """
-        if not self._trusted or HEADER not in request.headers or not self._trusts(request.remote):
+        if not self._trusted or HEADER not in request.headers or not trusts(self._trusted, request.remote):
             return self.mode
         wanted = request.headers[HEADER].strip().lower()
         try:
@@ -38,11 +38,15 @@ class Modes:
             allowed = ", ".join(Mode)
             raise bad_request(f"{HEADER} is {wanted[:40]!r}; allowed: {allowed}") from None
 
-    def _trusts(self, address: str | None) -> bool:
-        try:
-            peer: IPv4Address | IPv6Address = ip_address((address or "").partition("%")[0])
-        except ValueError:
-            return False
-        if isinstance(peer, IPv6Address) and peer.ipv4_mapped is not None:
-            peer = peer.ipv4_mapped
-        return any(peer in network for network in self._trusted)
+
+def trusts(networks: Sequence[IPv4Network | IPv6Network], address: str | None) -> bool:
+    """Return whether the address of a TCP connection is in one of the networks."""
+    if not networks:
+        return False
+    try:
+        peer: IPv4Address | IPv6Address = ip_address((address or "").partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(peer, IPv6Address) and peer.ipv4_mapped is not None:
+        peer = peer.ipv4_mapped
+    return any(peer in network for network in networks)

@@ -7,28 +7,35 @@ it never costs a request.
 import asyncio
 import logging
 import os
-import queue
 import re
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from proxy.exchange import Exchange, to_record
+import orjson
+
+from proxy.exchange import Exchange, record_fields
+from proxy.policy.reuse import PrefixReuse
 from proxy.settings import Settings
 from proxy.wire import trace
 from proxy.wire.prefix import prefix_chain
-from proxy.wire.trace import Record
 
 _log = logging.getLogger("lanewise")
 
 FLUSH_EVERY_S = 1.0
 QUEUE_BYTES = 64 * 2**20
 """Prompt text that may wait for its hashes. Text is held only until the writer has come to it."""
+GATHER_S = 0.02
+"""The writer lets records gather this long: waking it for each one costs the event loop more than the record."""
 _WRITE_BYTES = 256 * 2**10
+_LINES_IN_A_ROW = 8
+"""The writer lets the event loop in after so many."""
 _COMPLAIN_EVERY_S = 60.0
 _NAME = re.compile(r"trace-\d{8}T\d{6}Z-\d{6}\.jsonl")
 
@@ -153,9 +160,9 @@ class TraceFiles:
                 total -= sizes[entry]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Waiting:
-    record: Record
+    fields: dict[str, Any]
     blocks: tuple[str, ...]
     token_ids: bool
     cache_salt: str | None
@@ -183,12 +190,17 @@ class Recorder:
         self._text = chosen.text
         self._config = settings.hash
         self._most = chosen.queue_records
-        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._queue: deque[_Waiting] = deque()
+        self._asleep = False
+        self._wake = threading.Event()
+        self._ending = threading.Event()
         self._put = 0
         self._put_bytes = 0
         self._taken = 0
         self._taken_bytes = 0
         self.counts = Counts()
+        self.reuse = PrefixReuse()
+        """How much of the prompts repeats; the writer counts, others only read."""
         self._complained: float | None = None
         self._thread = threading.Thread(target=self._write_all, name="lanewise recorder", daemon=True)
         self._thread.start()
@@ -207,19 +219,20 @@ class Recorder:
         if full or (size and self._put_bytes - self._taken_bytes + size > QUEUE_BYTES):
             self.counts.dropped[Dropped.QUEUE_FULL] += 1
             return
-        record = to_record(
-            exchange,
-            config=self._config,
-            text=exchange.body.decode("utf-8", "replace") if self._text else None,
-        )
+        text = exchange.body.decode("utf-8", "replace") if self._text else None
+        ids = facts is not None and facts.prompt_tokens is not None
+        salt = facts.cache_salt if facts is not None else None
         self._put += 1
         self._put_bytes += size
-        ids = facts is not None and facts.prompt_tokens is not None
-        self._queue.put(_Waiting(record, blocks, ids, facts.cache_salt if facts is not None else None, size))
+        self._queue.append(_Waiting(record_fields(exchange, config=self._config, text=text), blocks, ids, salt, size))
+        if self._asleep:
+            self._asleep = False
+            self._wake.set()
 
     async def close(self) -> None:
         """Write what waits, and end the writer."""
-        self._queue.put(None)
+        self._ending.set()
+        self._wake.set()
         await asyncio.to_thread(self._thread.join, 10.0)
 
     def _write_all(self) -> None:
@@ -228,38 +241,55 @@ class Recorder:
         size = 0
         flushed = time.monotonic()
         while True:
-            try:
-                waiting = self._queue.get(timeout=max(0.0, flushed + self._flush_every_s - time.monotonic()))
-            except queue.Empty:
-                waiting = None
-                ending = False
-            else:
-                ending = waiting is None
-            if waiting is not None:
-                line = self._line(waiting)
+            ending = self._ending.is_set()
+            taken = 0
+            while self._queue and size < _WRITE_BYTES:
+                line = self._line(self._queue.popleft())
                 lines.append(line)
                 size += len(line)
+                taken += 1
+                if taken % _LINES_IN_A_ROW == 0:
+                    time.sleep(0)
             if ending or size >= _WRITE_BYTES or time.monotonic() >= flushed + self._flush_every_s:
                 self._flush(lines)
                 lines, size, flushed = [], 0, time.monotonic()
+            if self._queue:
+                continue
             if ending:
                 self._end()
                 return
+            if taken:
+                self._ending.wait(GATHER_S)
+            else:
+                self._sleep()
+
+    def _sleep(self) -> None:
+        """Wait for the next record, or until something may have to be flushed."""
+        self._wake.clear()
+        self._asleep = True
+        if not self._queue and not self._ending.is_set():
+            self._wake.wait(max(GATHER_S, self._flush_every_s))
+        self._asleep = False
 
     def _line(self, waiting: _Waiting) -> bytes:
         self._taken += 1
         self._taken_bytes += waiting.size
-        record = waiting.record
+        fields = waiting.fields
         if waiting.blocks:
-            chain = prefix_chain(
+            fields["block_tokens"] = self._block_tokens
+            fields["hash_ids"] = chain = prefix_chain(
                 waiting.blocks,
                 salt=self._salt,
-                scope=(record.model or "", waiting.cache_salt or ""),
+                scope=(fields["model"] or "", waiting.cache_salt or ""),
                 block_tokens=self._block_tokens,
                 token_ids=waiting.token_ids,
             )
-            record = replace(record, block_tokens=self._block_tokens, hash_ids=chain)
-        return trace.encode(record) + b"\n"
+            self.reuse.note(chain)
+        document = trace.document(fields)
+        try:
+            return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+        except TypeError:  # a lone surrogate
+            return trace.to_line(document) + b"\n"
 
     def _flush(self, lines: list[bytes]) -> None:
         now = time.monotonic()

@@ -12,6 +12,7 @@ from proxy.exchange import Exchange
 from proxy.inforce import InForce
 from proxy.metrics.lag import LoopLag
 from proxy.metrics.requests import RequestMetrics
+from proxy.metrics.senders import SenderMetrics
 from proxy.metrics.series import Histogram, gauge, histogram
 from proxy.metrics.state import backend_families, recorder_families, scheduler_families
 from proxy.policy.limits import Mode
@@ -42,6 +43,7 @@ class Metrics:
     ) -> None:
         self._in_force = in_force or InForce(settings)
         self._requests = RequestMetrics(settings)
+        self._senders = SenderMetrics()
         self._snapshot = snapshot
         self._backends = backends
         self._recorder = recorder
@@ -54,6 +56,7 @@ class Metrics:
     def observe(self, exchange: Exchange) -> None:
         """Count one finished request."""
         self._requests.observe(exchange)
+        self._senders.observe(exchange)
 
     def configure(self, settings: Settings) -> None:
         """Take new lanes, models and backends."""
@@ -67,7 +70,9 @@ class Metrics:
     def families(self) -> Iterator[Metric]:
         """Yield every family, each computed when it is asked for."""
         yield from self._requests.families()
-        yield from scheduler_families(self._snapshot())
+        snapshot = self._snapshot()
+        yield from scheduler_families(snapshot)
+        yield from self._senders.families(snapshot.tenants, None if self._recorder is None else self._recorder.reuse)
         yield from backend_families(self._backends.views())
         if self._recorder is not None:
             yield from recorder_families(self._recorder.counts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,6 +31,8 @@ class CapRule(StrEnum):
     DEFAULT = "default"
     """The client named none."""
     CEILING = "ceiling"
+    TOTAL = "total"
+    """Its share of the ceiling for all sequences of the request together."""
     CONTEXT = "context"
     """Prompt and output together did not fit the context."""
 
@@ -46,6 +48,28 @@ class OutputPolicy:
     action: CapAction = CapAction.CLAMP
     clamp_to_context: bool = False
     """Lower the cap to what the context holds beside the prompt, where the context is known."""
+    total: int | None = None
+    """Largest cap times sequences: prompts times `n` share it evenly, each at least 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class LengthPolicy:
+    """Lengths for some models, tenants or lanes. An empty selector selects all."""
+
+    models: frozenset[str] = frozenset()
+    tenants: frozenset[str] = frozenset()
+    lanes: frozenset[str] = frozenset()
+    prompt_tokens: int | None = None
+    """Longest prompt, all prompts of the request together."""
+    output: OutputPolicy = OutputPolicy()
+
+    def holds_for(self, model: str | None, tenant: str | None, lane: str) -> bool:
+        """Return whether it is for a request for `model` by `tenant` in `lane`."""
+        return (
+            (not self.models or model in self.models)
+            and (not self.tenants or tenant in self.tenants)
+            and (not self.lanes or lane in self.lanes)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +114,35 @@ class _Cap:
 
 
 def classify(
-    facts: Facts, estimate: Estimate, lanes: Sequence[LanePolicy], context_tokens: int | None = None
+    facts: Facts,
+    estimate: Estimate,
+    lanes: Sequence[LanePolicy],
+    context_tokens: int | None = None,
+    *,
+    rules: Sequence[LengthPolicy] = (),
+    tenant: str | None = None,
 ) -> Verdict | TooLong:
     """Decide lane, expected size and output cap of a request.
 
     The lane goes by the prompt tokens of all prompts together, because that is what the engine has to compute before
     the last of them answers. A request with `kv_transfer_params` gets a lane and is otherwise left alone.
 
+    Of the lane's own output policy and all rules that hold for the request the tightest wins, knob by knob; a ceiling
+    whose action is reject refuses whoever asks for more than that ceiling.
+
     Args:
         facts: what its body says.
         estimate: its prompt length.
         lanes: in order of length, at least one.
         context_tokens: the model's context (`max_model_len`), where known.
+        rules: lengths for some models, tenants or lanes.
+        tenant: who sends it.
     """
     lane = _lane(estimate.tokens, lanes)
     if lane is None:
         return _over_every_lane(estimate, lanes)
     policy = lanes[lane].output
+    held = [rule for rule in rules if rule.holds_for(facts.model, tenant, lanes[lane].name)] if rules else []
     cap: _Cap | None = None
     if not facts.kv_transfer:
         each = -(-estimate.tokens // max(1, facts.prompts))
@@ -114,10 +150,13 @@ def classify(
             return TooLong(
                 f"the prompt has {_about(estimate)}{each} tokens and the model's context holds {context_tokens}"
             )
-        if facts.endpoint in GENERATING:
-            if policy.action is CapAction.REJECT and (over := _over_ceiling(facts, policy)) is not None:
-                return over
-            cap = _cap(facts, estimate, policy, context_tokens, each)
+        over = _over_prompt_ceiling(estimate, held)
+        if over is None and facts.endpoint in GENERATING:
+            policies = [policy, *(rule.output for rule in held)]
+            over = next(filter(None, (_over_ceiling(facts, one) for one in policies)), None)
+            cap = _cap(facts, estimate, _tightest(policies) if held else policy, context_tokens, each)
+        if over is not None:
+            return over
     return Verdict(
         lane=lane,
         prompt_tokens=estimate.tokens,
@@ -147,12 +186,39 @@ def _about(estimate: Estimate) -> str:
     return "" if estimate.exact else "about "
 
 
+def _over_prompt_ceiling(estimate: Estimate, rules: Sequence[LengthPolicy]) -> TooLong | None:
+    ceiling = _smallest(rule.prompt_tokens for rule in rules)
+    if ceiling is None or estimate.tokens <= ceiling:
+        return None
+    return TooLong(f"the prompt has {_about(estimate)}{estimate.tokens} tokens and at most {ceiling} are allowed here")
+
+
+def _tightest(policies: Sequence[OutputPolicy]) -> OutputPolicy:
+    return OutputPolicy(
+        default=_smallest(policy.default for policy in policies),
+        ceiling=_smallest(policy.ceiling for policy in policies),
+        total=_smallest(policy.total for policy in policies),
+        clamp_to_context=any(policy.clamp_to_context for policy in policies),
+    )
+
+
+def _smallest(values: Iterable[int | None]) -> int | None:
+    return min((value for value in values if value is not None), default=None)
+
+
 def _over_ceiling(facts: Facts, policy: OutputPolicy) -> TooLong | None:
     asked = facts.output.cap
-    if asked is None or policy.ceiling is None or asked <= policy.ceiling:
+    if asked is None or policy.action is not CapAction.REJECT:
         return None
     field = facts.output.cap_fields[0] if facts.output.cap_fields else "the output limit"
-    return TooLong(f"{field} asks for {asked} output tokens and at most {policy.ceiling} are allowed")
+    if policy.ceiling is not None and asked > policy.ceiling:
+        return TooLong(f"{field} asks for {asked} output tokens and at most {policy.ceiling} are allowed")
+    if policy.total is not None and asked * facts.sequences > policy.total:
+        return TooLong(
+            f"{field} asks for {asked} output tokens of each of {facts.sequences} sequences and at most "
+            f"{policy.total} are allowed in all"
+        )
+    return None
 
 
 def _cap(facts: Facts, estimate: Estimate, policy: OutputPolicy, context_tokens: int | None, each: int) -> _Cap | None:
@@ -167,6 +233,11 @@ def _cap(facts: Facts, estimate: Estimate, policy: OutputPolicy, context_tokens:
     if policy.ceiling is not None and (effective is None or effective > policy.ceiling):
         cap = _Cap(policy.ceiling, CapRule.CEILING)
         effective = policy.ceiling
+    if policy.total is not None:
+        share = max(1, policy.total // facts.sequences)
+        if effective is None or effective > share:
+            cap = _Cap(share, CapRule.TOTAL)
+            effective = share
     if policy.clamp_to_context and context_tokens is not None and effective is not None:
         room = context_tokens - round(each * (1.0 if estimate.exact else CONTEXT_RESERVE))
         if effective + each > context_tokens and room < effective:

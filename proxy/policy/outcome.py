@@ -33,6 +33,8 @@ class Reason(StrEnum):
     QUEUE_TIMEOUT = "queue_timeout"
     TENANT_LIMIT = "tenant_limit"
     """Over what this tenant may take, whatever the others do."""
+    DUPLICATE = "duplicate"
+    """An identical request is queued or runs."""
     NO_BACKEND = "no_backend"
     DRAINING = "draining"
     TOO_LONG = "too_long"

@@ -2,28 +2,20 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from proxy.policy.limits import BudgetMode
+from proxy.settings.problem import Problem
 from proxy.settings.sections import Backend, Lane
+from proxy.settings.senders import sender_problems
 from proxy.settings.tree import leaves
 from proxy.settings.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from proxy.settings.model import Settings
 
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that does not fit together."""
-
-    key: str
-    """Path in dots."""
-    text: str
-    other: str = ""
-    """The key on the other side, which may be the one that was written."""
+__all__ = ["Problem", "backend_keys", "problems", "warnings"]
 
 
 def problems(settings: "Settings") -> tuple[Problem, ...]:
@@ -36,6 +28,7 @@ def problems(settings: "Settings") -> tuple[Problem, ...]:
         *_lane(settings, "long", settings.lanes.long),
         *_short_fits(settings),
         *_recorder(settings),
+        *sender_problems(settings),
         *_whys(settings),
     )
 
@@ -48,6 +41,7 @@ def warnings(settings: "Settings") -> tuple[Problem, ...]:
         *_keep_alive(settings),
         *_text(settings),
         *_installments(settings),
+        *_measured(settings),
     )
 
 
@@ -184,3 +178,16 @@ def _installments(settings: "Settings") -> Iterator[Problem]:
 def _text(settings: "Settings") -> Iterator[Problem]:
     if settings.recorder.enabled and settings.recorder.text:
         yield Problem("recorder.text", "request bodies are written to the trace in plain text")
+
+
+def _measured(settings: "Settings") -> Iterator[Problem]:
+    """What was measured is not what is in force."""
+    measured, slo = settings.measured, min(settings.lanes.short.tpot_slo, settings.lanes.long.tpot_slo)
+    if measured.date is None and measured.concurrency is not None:
+        yield Problem(
+            "measured", "date is missing: nobody can know when the measurement is over", "measured.concurrency"
+        )
+    if measured.tpot_slo is not None and slo < measured.tpot_slo:
+        asked, had = format_duration(slo), format_duration(measured.tpot_slo)
+        text = f"measured for a tpot_slo of {had}, the lanes have {asked} now: measure again with lanewise-load knee"
+        yield Problem("measured.tpot_slo", text, other="lanes.short.tpot_slo")

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from proxy.policy.classify import CapAction, LanePolicy, OutputPolicy
+from proxy.policy.classify import LanePolicy, LengthPolicy
+from proxy.policy.health import HealthLimits
 from proxy.policy.limits import (
     HIGHEST_CONCURRENCY,
     LOWEST_CONCURRENCY,
@@ -21,9 +22,11 @@ from proxy.policy.limits import (
 from proxy.policy.limits import Installments as InstallmentLimits
 from proxy.policy.limits import Scheduling as SchedulingLimits
 from proxy.settings.checks import problems
+from proxy.settings.engines import Health, Names, Prefixes, Retries
 from proxy.settings.estimate import Estimate
 from proxy.settings.explain import Explain
 from proxy.settings.measured import Measured
+from proxy.settings.policies import LengthRule, Repeats
 from proxy.settings.sections import (
     Backend,
     Installments,
@@ -31,14 +34,17 @@ from proxy.settings.sections import (
     Limits,
     Metrics,
     Networks,
-    Output,
     Probes,
     Recorder,
     Scheduling,
     Section,
     Timeouts,
 )
+from proxy.settings.tenants import Priority, Tenants, read_list
 from proxy.settings.units import Address
+
+_SECRET: dict[str, Any] = {"why": True, "recorder": {"salt"}, "probes": {"api_key"}, "tenants": {"salt"}}
+"""What the hash leaves out."""
 
 LANES = ("short", "long")
 """Names of the lanes, in the order of `Scheduling.lanes`."""
@@ -84,9 +90,21 @@ class Settings(Section):
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     probes: Probes = Probes()
+    health: Health = Health()
+    retries: Retries = Retries()
+    names: Names = Names()
+    prefixes: Prefixes = Prefixes()
     recorder: Recorder = Recorder()
     metrics: Metrics = Metrics()
     explain: Explain = Explain()
+    tenants: Tenants = Tenants()
+    priority: Priority = Priority()
+    length_policies: Annotated[tuple[LengthRule, ...], BeforeValidator(read_list)] = Field(
+        default=(),
+        description="Lengths of prompts and answers for some models, tenants or lanes, beside the lanes' own. Where "
+        "several hold, the tightest wins. docs/length-policy.md explains them.",
+    )
+    repeats: Repeats = Repeats()
     measured: Measured = Measured()
     trusted_networks: Networks = Field(
         default=(),
@@ -126,7 +144,7 @@ class Settings(Section):
     @property
     def hash(self) -> str:
         """Return 12 hex digits that differ when any resolved value differs; secrets and `why` texts stay out."""
-        canonical = self.model_dump(mode="json", exclude={"why": True, "recorder": {"salt"}, "probes": {"api_key"}})
+        canonical = self.model_dump(mode="json", exclude=_SECRET)
         return hashlib.sha256(json.dumps(canonical, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
@@ -151,6 +169,8 @@ class Settings(Section):
             prefill_s_per_token=chosen.prefill_time_per_token,
             step_s=chosen.step_time,
             installments=self._installments(),
+            fairness=self.tenants.to_fairness(),
+            priority_step_s=0.0 if self.priority.allowed == "off" else self.priority.step,
         )
 
     def _installments(self) -> InstallmentLimits | None:
@@ -175,8 +195,12 @@ class Settings(Section):
         """Convert to what classify reads: what belongs in each lane, and how long answers may become."""
         longest = {"short": self.lanes.short.max_prompt_tokens, "long": self.limits.prompt_tokens}
         return tuple(
-            LanePolicy(name, longest[name], _output_policy(getattr(self.lanes, name).output)) for name in LANES
+            LanePolicy(name, longest[name], getattr(self.lanes, name).output.to_policy()) for name in LANES
         )
+
+    def to_length_policies(self) -> tuple[LengthPolicy, ...]:
+        """Convert to what classify reads beside the lanes."""
+        return tuple(one.to_policy() for one in self.length_policies)
 
     def to_backend_limits(self) -> tuple[BackendLimits, ...]:
         """Convert to the backends as the Dispatcher sees them, in the order of the configuration."""
@@ -193,6 +217,19 @@ class Settings(Section):
             for backend in self.backends
         )
 
+    def to_health_limits(self) -> HealthLimits:
+        """Convert to when a backend counts as down, or is left alone."""
+        health, trips = self.health, self.mode is Mode.ENFORCE
+        return HealthLimits(
+            down_after=self.probes.down_after,
+            up_after=self.probes.up_after,
+            trip_after=health.trip_after if trips else None,
+            trip_share=health.trip_share if trips else 1.0,
+            trip_s=health.trip_time,
+            trip_at_most_s=health.trip_time_at_most,
+            slow_start_s=health.slow_start,
+        )
+
     def start_of(self, backend: Backend) -> int:
         """Return the configured concurrency of a backend."""
         return backend.concurrency or self.scheduling.concurrency
@@ -206,7 +243,3 @@ class Settings(Section):
             floor=chosen.floor or min(LOWEST_CONCURRENCY, start),
             ceiling=backend.max_num_seqs or chosen.ceiling or max(HIGHEST_CONCURRENCY, start),
         )
-
-
-def _output_policy(output: Output) -> OutputPolicy:
-    return OutputPolicy(output.default, output.ceiling, CapAction(output.action), output.clamp_to_context)

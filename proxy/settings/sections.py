@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from proxy.policy.classify import CapAction, OutputPolicy
 from proxy.policy.limits import BudgetMode, LaneOrder, QueueOrder
 from proxy.settings.units import Count, Duration, OptionalCount, Size, parse_backend_url
 
@@ -187,6 +188,16 @@ class Output(Section):
         description="Lower the output limit to what the context still holds beside the prompt, instead of letting "
         "the engine answer 400.",
     )
+    total: Count | None = Field(
+        default=None,
+        ge=1,
+        description="Most output tokens of all sequences of a request together: `n` and lists of prompts share it "
+        "evenly, each sequence getting at least 1. Default: none. `action` holds for it too.",
+    )
+
+    def to_policy(self) -> OutputPolicy:
+        """Convert to what classify reads."""
+        return OutputPolicy(self.default, self.ceiling, CapAction(self.action), self.clamp_to_context, self.total)
 
 
 class Lane(Section):

@@ -57,7 +57,8 @@ def differing(loaded: Loaded) -> dict[str, Any]:
 
 def missing_whys(loaded: Loaded) -> tuple[str, ...]:
     """Return the differing keys that no `why` explains; addresses, directories and engines explain themselves."""
-    obvious = {"listen", "admin", "backends", "state_dir", "recorder.directory", "recorder.salt", "probes.api_key"}
+    secrets = {"recorder.salt", "probes.api_key", "tenants.salt"}
+    obvious = {"listen", "admin", "backends", "state_dir", "recorder.directory", *secrets}
     why = loaded.settings.why
     plain = tuple(
         path
@@ -175,7 +176,7 @@ def _brief(value: Any) -> Any:
 
 def _one_backend(item: dict[str, Any]) -> Any:
     written = {key: inner for key, inner in item.items() if key == "url" or inner not in ("", [], None, 1.0)}
-    return written["url"] if len(written) == 1 else written
+    return written["url"] if set(written) == {"url"} else written
 
 
 def _yaml(chosen: Mapping[str, Any], remark: Remark) -> str:
@@ -231,7 +232,7 @@ _BY_TYPE: dict[Any, str] = {
 def _kind(key: Key) -> str:
     """Return what an operator writes there, in words."""
     if key.section is not None:
-        return "list of backends"
+        return "list of backends" if key.path == "backends" else "list of mappings"
     if (options := _options(key)) is not None:
         return " | ".join(options)
     annotation = key.field.annotation

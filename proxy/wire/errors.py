@@ -10,6 +10,8 @@ from proxy.wire.facts import Dialect, Endpoint
 _STATUS = {
     "queue_full": 429,
     "queue_timeout": 429,
+    "tenant_limit": 429,
+    "duplicate": 409,
     "no_backend": 503,
     "draining": 503,
     "too_long": 400,
@@ -106,10 +108,10 @@ def retry_headers(status: int, retry_after_s: float | None, spread: float) -> tu
             all return in one instant.
 
     Returns:
-        `Retry-After` (whole seconds, 1 to 15) and `retry-after-ms` for 429 and 503; `x-should-retry: false` for 400
-        and 413, where coming back cannot help; nothing for others.
+        `Retry-After` (whole seconds, 1 to 15) and `retry-after-ms` for 429 and 503; `x-should-retry: false` for 400,
+        409 and 413, where coming back cannot help; nothing for others.
     """
-    if status in {400, 413}:
+    if status in {400, 409, 413}:
         return (("x-should-retry", "false"),)
     if status not in {429, 503}:
         return ()

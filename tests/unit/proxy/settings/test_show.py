@@ -107,12 +107,14 @@ def test_each_key_of_a_backend_asks_for_a_why_of_its_own(tmp_path):
 
 @pytest.mark.parametrize("key", [path for path in leaves(Settings) if path not in {"why", "backends"}])
 def test_every_key_that_differs_asks_for_a_why_or_explains_itself(key):
-    explains_itself = {"listen", "admin", "state_dir", "recorder.directory", "recorder.salt", "probes.api_key"}
+    secrets = {"recorder.salt", "probes.api_key", "tenants.salt"}
+    explains_itself = {"listen", "admin", "state_dir", "recorder.directory", *secrets}
     flags = [Flag("--backend", ("backends",), ["http://a:1"]), Flag("--set", tuple(key.split(".")), _other(key))]
     # What contradicts the odd value is moved out of its way.
     around = {
         "limits.body": [("lanes.short.queue.bytes", "1TiB"), ("lanes.long.queue.bytes", "1TiB")],
         "lanes.short.max_prompt_tokens": [("lanes.short.queue.tokens", "5m")],
+        "priority.tenants": [("tenants.by", "key"), ("tenants.named", '[{"name": "acme"}]')],
     }
     flags += [Flag("--set", tuple(path.split(".")), value) for path, value in around.get(key, [])]
     if key.startswith("measured."):
@@ -129,6 +131,14 @@ def _other(key):
         "admin": "127.0.0.1:2",
         "trusted_networks": "10.0.0.0/8",
         "one_change": "strict",
+        "tenants.named": '[{"name": "acme"}]',
+        "tenants.told_apart": 64,
+        "tenants.by": "key",
+        "priority.allowed": "anyone",
+        "priority.step": "30s",
+        "priority.high_at_most": -9,
+        "priority.tenants": "acme",
+        "length_policies": '[{"models": ["m"], "output": {"ceiling": 9}}]',
         "estimate.timeout": "300ms",
         "measured.date": "2026-11-30",
         "limits.prompt_tokens": "1m",
