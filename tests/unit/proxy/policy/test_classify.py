@@ -2,7 +2,16 @@
 
 import pytest
 
-from proxy.policy.classify import CapAction, CapRule, LanePolicy, OutputPolicy, TooLong, Verdict, classify
+from proxy.policy.classify import (
+    CapAction,
+    CapRule,
+    LanePolicy,
+    LengthPolicy,
+    OutputPolicy,
+    TooLong,
+    Verdict,
+    classify,
+)
 from proxy.policy.length import Estimate
 from proxy.wire.facts import Endpoint, Facts, OutputFields
 
@@ -167,3 +176,87 @@ def test_a_prompt_too_long_for_every_lane_can_never_fit():
     lanes = (LanePolicy("short", 2048), LanePolicy("long", 32_000))
     found = classify(facts(), Estimate(32_001), lanes)
     assert found == TooLong("the prompt has about 32001 tokens and the longest lane, long, takes 32000")
+
+
+# ---------------------------------------------------------------- rules for models, tenants and lanes
+
+
+def ruled(request, *rules, policy=None, tokens=100, tenant=None, context=None):
+    lanes = (LanePolicy("short", 2048, policy or OutputPolicy()), LanePolicy("long", None, policy or OutputPolicy()))
+    return classify(request, Estimate(tokens, True, 256), lanes, context, rules=rules, tenant=tenant)
+
+
+def test_all_sequences_together_share_the_total_and_each_gets_at_least_one():
+    policy = OutputPolicy(total=1000)
+    assert cap(facts(cap=900), policy) == (None, None)
+    assert cap(facts(cap=900, n=4), policy) == (250, CapRule.TOTAL)
+    assert cap(facts(prompts=5, n=2), policy) == (100, CapRule.TOTAL)
+    assert cap(facts(cap=9, n=5000), policy) == (1, CapRule.TOTAL)
+
+
+def test_a_total_that_rejects_says_how_many_sequences_ask_for_how_much():
+    verdict = decide(facts(cap=300, n=4), OutputPolicy(total=1000, action=CapAction.REJECT))
+    assert verdict == TooLong(
+        "max_tokens asks for 300 output tokens of each of 4 sequences and at most 1000 are allowed in all"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "holds"),
+    [
+        (LengthPolicy(), True),
+        (LengthPolicy(models=frozenset({"m"})), True),
+        (LengthPolicy(models=frozenset({"other"})), False),
+        (LengthPolicy(tenants=frozenset({"acme", "beta"})), True),
+        (LengthPolicy(tenants=frozenset({"beta"})), False),
+        (LengthPolicy(lanes=frozenset({"short"})), True),
+        (LengthPolicy(lanes=frozenset({"long"})), False),
+        (LengthPolicy(models=frozenset({"m"}), tenants=frozenset({"beta"})), False),
+    ],
+)
+def test_a_rule_holds_where_all_its_selectors_do(rule, holds):
+    assert rule.holds_for("m", "acme", "short") is holds
+
+
+def test_of_all_rules_that_hold_the_tightest_wins_knob_by_knob():
+    rules = (
+        LengthPolicy(models=frozenset({"m"}), output=OutputPolicy(ceiling=400, default=50)),
+        LengthPolicy(tenants=frozenset({"acme"}), output=OutputPolicy(ceiling=300, default=80)),
+        LengthPolicy(models=frozenset({"other"}), output=OutputPolicy(ceiling=1)),
+    )
+    lane = OutputPolicy(ceiling=350)
+    asked = ruled(facts(cap=1000, model="m"), *rules, policy=lane, tenant="acme")
+    assert (asked.output_cap, asked.cap_rule) == (300, CapRule.CEILING)
+    silent = ruled(facts(model="m"), *rules, policy=lane, tenant="acme")
+    assert (silent.output_cap, silent.cap_rule) == (50, CapRule.DEFAULT)
+    stranger = ruled(facts(cap=1000, model="x"), *rules, policy=lane, tenant="beta")
+    assert stranger.output_cap == 350
+
+
+def test_a_ceiling_that_rejects_does_so_only_above_itself():
+    rejects = LengthPolicy(output=OutputPolicy(ceiling=1000, action=CapAction.REJECT))
+    clamps = LengthPolicy(output=OutputPolicy(ceiling=200))
+    assert ruled(facts(cap=900), rejects, clamps).output_cap == 200
+    assert ruled(facts(cap=1001), rejects, clamps) == TooLong(
+        "max_tokens asks for 1001 output tokens and at most 1000 are allowed"
+    )
+
+
+@pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.EMBEDDINGS, Endpoint.POOLING])
+def test_a_prompt_over_the_smallest_ceiling_is_refused_with_the_numbers(endpoint):
+    rules = (LengthPolicy(prompt_tokens=4000), LengthPolicy(prompt_tokens=3000))
+    assert ruled(facts(endpoint=endpoint), *rules, tokens=3000).lane == 1
+    assert ruled(facts(endpoint=endpoint), *rules, tokens=3001) == TooLong(
+        "the prompt has 3001 tokens and at most 3000 are allowed here"
+    )
+
+
+def test_one_rule_may_clamp_to_the_context_for_a_model():
+    rule = LengthPolicy(models=frozenset({"m"}), output=OutputPolicy(clamp_to_context=True))
+    assert ruled(facts(cap=950, model="m"), rule, context=1000).output_cap == 900
+    assert ruled(facts(cap=950, model="x"), rule, context=1000).output_cap is None
+
+
+def test_rules_leave_a_request_with_kv_transfer_alone():
+    rule = LengthPolicy(prompt_tokens=1, output=OutputPolicy(ceiling=1, action=CapAction.REJECT))
+    assert ruled(facts(cap=50, kv_transfer=True), rule).output_cap is None
