@@ -309,8 +309,9 @@ def _hash(
     if parents is not None:
         digest.update(b"parents")
         digest.update(parents.tobytes())
-    for at in order.tolist() if columns.bodies is not None else ():
-        digest.update(hashlib.sha256(columns.bodies[at]).digest())
+    if columns.bodies is not None:
+        for at in order.tolist():
+            digest.update(hashlib.sha256(columns.bodies[at]).digest())
     return digest.hexdigest()[:16]
 
 

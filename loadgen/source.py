@@ -192,7 +192,7 @@ def _arrival_facts(options: SourceOptions) -> dict[str, Any]:
     if options.arrivals is Process.RECORDED:
         return {"process": "recorded"}
     rates = {"rate": options.rate} if options.rates is None else {"rates": options.rates}
-    return {"process": options.arrivals.value, **rates, **({"cv": options.cv} if options.arrivals == "gamma" else {})}
+    return {"process": options.arrivals.value, **rates, **({"cv": options.cv} if options.arrivals is Process.GAMMA else {})}
 
 
 def coarse_clock_s(plan: Plan) -> float | None:

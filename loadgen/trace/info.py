@@ -1,13 +1,15 @@
 """What trace files hold: lengths, burstiness, clock, repetition, and what each of them could be used for."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from loadgen.options import SourceOptions
+from loadgen.options import Process, SourceOptions
 from loadgen.plan import NS, Plan, prefix_reuse
 from loadgen.source import coarse_clock_s, read_source
+from loadgen.tracefile import open_trace
 
 Counts = npt.NDArray[np.int64]
 PEAK_WINDOWS_S = (1, 10, 60)
@@ -26,6 +28,9 @@ def trace_info(options: SourceOptions) -> dict[str, Any]:
     Raises:
         UsageError: a file or a line of it cannot be read.
     """
+    timeless = any(open_trace(path, options.format).format.clock == "none" for path in options.traces)
+    if timeless:  # any times do: what is said of them is left out
+        options = replace(options, arrivals=Process.CONSTANT, rate=1.0)
     source = read_source(options)
     plan, columns = source.plan, source.plan.columns
     prompts = np.asarray(columns.prompt, dtype=np.int64)[plan.order]
@@ -35,15 +40,14 @@ def trace_info(options: SourceOptions) -> dict[str, Any]:
         "files": source.facts["traces"],
         "rows": len(plan),
         "bad_lines": source.facts["bad_lines"],
-        "span_s": plan.span_s,
-        **burstiness(plan.due_ns),
+        **({"span_s": None, "rate": None, "gap_cv": None, "peaks": []} if timeless else burstiness(plan.due_ns)),
         "prompt_tokens": percentiles(prompts),
         "output_tokens": percentiles(outputs),
         "border": options.border,
         "long_share": float((prompts > options.border).mean()),
         "lane_border": lane_border(prompts),
         "output_caps": output_caps(outputs),
-        "coarse_clock_s": coarse_clock_s(plan),
+        "coarse_clock_s": None if timeless else coarse_clock_s(plan),
         "out_of_order": out_of_order(plan),
         "shared_prefix_share": reuse.repeated_tokens / int(prompts.sum()) if reuse else None,
         "shared_prefix_exact": reuse.exact if reuse else None,
@@ -63,7 +67,7 @@ def percentiles(values: Counts) -> dict[str, Any]:
 
 
 def burstiness(due_ns: Counts) -> dict[str, Any]:
-    """Return mean rate, CV of the gaps, and the fullest windows beside the mean.
+    """Return span, mean rate, CV of the gaps, and the fullest windows beside the mean.
 
     Args:
         due_ns: arrivals in order, from 0.
@@ -77,6 +81,7 @@ def burstiness(due_ns: Counts) -> dict[str, Any]:
         times = most / (rate * window_s) if rate and window_s * NS <= due_ns[-1] else None
         peaks.append({"window_s": window_s, "requests": most, "times_the_mean": times})
     return {
+        "span_s": float(due_ns[-1]) / NS,
         "rate": rate,
         "gap_cv": float(gaps.std() / mean_gap) if mean_gap else None,
         "peak_in_one_second": int(np.bincount((due_ns // NS).astype(np.int64)).max()),

@@ -75,7 +75,8 @@ def _file(file: Mapping[str, Any]) -> str:
 
 def _arrivals(found: Mapping[str, Any]) -> Iterable[str]:
     rate = "" if found["rate"] is None else f", {found['rate']:.3g} requests/s"
-    yield _line("requests", f"{found['rows']:,} in {found['span_s']:,.1f} s{rate}")
+    span = "without times" if found["span_s"] is None else f"in {found['span_s']:,.1f} s"
+    yield _line("requests", f"{found['rows']:,} {span}{rate}")
     if found["gap_cv"] is not None:
         yield _line("burstiness", f"CV of the gaps {found['gap_cv']:.2f} (independent arrivals have 1)")
     for peak in found["peaks"]:

@@ -25,4 +25,5 @@ def parse(line: str, number: int) -> Row:
         raise LineError("chat_id counts from 0, and parent_chat_id from -1, which is none")
     t_ns = keys.time_ns(document, 1_000_000_000, "seconds from 0")
     blocks = keys.block_ids(document, prompt, BLOCK_TOKENS)
-    return Row(number, t_ns, prompt, output, blocks, BLOCK_TOKENS, chat=chat, parent=parent)
+    turn = keys.count(document, "turn") if "turn" in document else 1
+    return Row(number, t_ns, prompt, output, blocks, BLOCK_TOKENS, chat=chat, parent=parent, turn=turn)

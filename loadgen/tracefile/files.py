@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
@@ -21,14 +22,24 @@ KEPT_EXAMPLES = 5
 class Skipped:
     """Bad lines that were passed over."""
 
-    count: int = 0
+    counts: Counter[int] = field(default_factory=Counter)
+    """By source; a file that is read again is counted again, not added."""
     examples: list[str] = field(default_factory=list)
     """The first few, as `file:line: reason`."""
 
-    def add(self, message: str) -> None:
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.counts.total()
+
+    def begin(self, source: int) -> None:
+        """Forget the count of a source that is read from its start."""
+        self.counts[source] = 0
+
+    def add(self, message: str, source: int) -> None:
         """Count one bad line."""
-        self.count += 1
-        if len(self.examples) < KEPT_EXAMPLES:
+        self.counts[source] += 1
+        if len(self.examples) < KEPT_EXAMPLES and message not in self.examples:
             self.examples.append(message)
 
 
@@ -77,7 +88,7 @@ class Trace:
         """
         if self.format.lines:
             return (row for _, row in self.lines())
-        self.assumed_outputs = self.other_lines = 0
+        self._begin()
         drawn = self._conversations() if self.format.name == "sharegpt" else self._windows()
         return map(self._placed, drawn)
 
@@ -89,7 +100,7 @@ class Trace:
         """
         if not self.format.lines:
             raise UsageError(f"{self.path}: {self.format.name} has no line per request; use `trace convert` first")
-        self.assumed_outputs = self.other_lines = 0
+        self._begin()
         parse = self._parser()
         for number, raw in enumerate(_lines(self.path), 1):
             try:
@@ -101,6 +112,11 @@ class Trace:
                     self.other_lines += 1
             except LineError as error:
                 self._bad(f"{self.path}:{number}: {error}")
+
+    def _begin(self) -> None:
+        self.assumed_outputs = self.other_lines = 0
+        if self.skipped is not None:
+            self.skipped.begin(self.source)
 
     def header(self) -> str | None:
         """Return the line before the first request, for formats that have one."""
@@ -173,7 +189,7 @@ class Trace:
         if self.skipped is None:
             skip = ", or pass over such lines with --bad-lines skip" if self.can_skip else ""
             raise UsageError(f"{message}. Mend the line{skip}")
-        self.skipped.add(message)
+        self.skipped.add(message, self.source)
 
 
 _STATELESS: dict[str, _Parse] = {

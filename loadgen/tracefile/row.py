@@ -23,6 +23,8 @@ class Row:
     """What later turns of its conversation call it; -1: no conversation was recorded."""
     parent: int = -1
     """`chat` of the turn before it; -1: it is the first."""
+    turn: int = 1
+    """Which turn of its conversation it is, from 1."""
     assumed: bool = False
     """The output length was not recorded (the request failed, say), and stands for what it asked for."""
     body: bytes | None = None

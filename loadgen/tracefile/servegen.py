@@ -89,7 +89,8 @@ class _Lengths:
     upto: npt.NDArray[np.float64]
 
     def draw(self, count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-        return self.tokens[np.searchsorted(self.upto, rng.random(count) * self.upto[-1], side="right")]
+        places = np.searchsorted(self.upto, rng.random(count) * self.upto[-1], side="right")
+        return np.take(self.tokens, places)
 
 
 class Lengths:

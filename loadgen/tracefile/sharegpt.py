@@ -104,13 +104,14 @@ def rows(document: Any, number: int, chats: Iterator[int], *, bodies: bool) -> I
         LineError: it has no messages, or they are not as described.
     """
     messages: list[dict[str, str]] = []
-    parent, total = -1, 0
+    parent, total, turn = -1, 0, 0
     for message in _messages(document):
         if message["role"] == "assistant" and messages and messages[-1]["role"] == "user":
             chat = next(chats)
             body = _body(messages) if bodies else None
             answer = tokens_of(message["content"])
-            yield Row(number, 0, total, answer, chat=chat, parent=parent, body=body)
+            turn += 1
+            yield Row(number, 0, total, answer, chat=chat, parent=parent, turn=turn, body=body)
             parent = chat
         messages.append(message)
         total += tokens_of(message["content"]) + TURN_TOKENS
