@@ -11,6 +11,7 @@ from typing import Any
 from proxy.policy.limits import Mode
 from proxy.policy.outcome import Ending, Outcome, Phase, Reason
 from proxy.policy.shadow import Would
+from proxy.policy.standing import Standing
 from proxy.policy.ticket import Ticket
 from proxy.wire.facts import Endpoint, Facts
 from proxy.wire.parts import ToldUsage
@@ -100,6 +101,11 @@ class Exchange:
     """Attempts beyond the first that were safe to make."""
     retry_refused: bool = False
     """One more would have been safe, and the budget of the proxy had none left."""
+
+    standing: Standing | None = None
+    """How the backends stood at its last grant; None: never granted, or nobody asks for explanations."""
+    explained: bool = False
+    """Its answer says what was decided."""
 
     # feed
     parts: int = 0

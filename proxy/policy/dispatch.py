@@ -30,6 +30,7 @@ from proxy.policy.outcome import Ending, Reason
 from proxy.policy.parts import Parts, misplaced
 from proxy.policy.refunds import Refunds
 from proxy.policy.snapshot import Snapshot
+from proxy.policy.standing import Standing, stand
 from proxy.policy.ticket import Effect, Grant, Ticket
 
 _GRANTED = (Stage.PART, Stage.PREFILL, Stage.DECODE)
@@ -565,6 +566,11 @@ class Dispatcher:
                 effects.append(refusal.reject(job, now, Reason.NO_BACKEND, refusal.nobody_serves(job.ticket)))
 
     # ------------------------------------------------------------------ what can be seen
+
+    def standing(self, ticket_id: int) -> Standing | None:
+        """Return how the backends stand for a ticket that was granted; None when it holds no grant."""
+        job = self._jobs.get(ticket_id)
+        return None if job is None else stand(job, job.queue.pool, self._board.matcher)
 
     def snapshot(self, now: float) -> Snapshot:
         """Return everything that can be seen from outside, at `now`. Costs a walk over the waiting tickets."""

@@ -35,6 +35,7 @@ _REBUILT: Final = frozenset(
         b"x-backend",
         b"x-upstream-url",
         b"x-lanewise-mode",
+        b"x-lanewise-explain",
     }
 )
 _FORWARDING: Final = frozenset(
