@@ -2,8 +2,7 @@
 
 Time comes in as `now` (monotonic seconds, never going back), effects go out as values, nothing awaits.
 docs/algorithm.md explains the rules. The mutable state is: the live tickets (`_jobs`); the lanes with their queues and
-the backends (`_board`); and when prefill budgets come back by the clock (`_refunds`) and limits are looked at
-(`_look_at`).
+the backends (`_board`); and what is due when (`_granting`).
 
 A ticket comes in by `offer` and goes out by `leave`, or by a `Refuse` effect, exactly once:
 
@@ -18,20 +17,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from proxy.policy import refusal
-from proxy.policy.backend import Backend
 from proxy.policy.board import Board
 from proxy.policy.entry import Entry
+from proxy.policy.granting import Granting
 from proxy.policy.installments import Feed, PartResult, PrefixCache
 from proxy.policy.job import NEVER, Job, Stage
-from proxy.policy.lane import HEAD_KEY, LEARN_FROM_TOKENS
+from proxy.policy.lane import HEAD_KEY
 from proxy.policy.limits import BackendLimits, Scheduling
-from proxy.policy.matching import Place
 from proxy.policy.outcome import Ending, Reason
 from proxy.policy.parts import Parts, misplaced
-from proxy.policy.refunds import Refunds
 from proxy.policy.snapshot import Snapshot
 from proxy.policy.standing import Standing, stand
-from proxy.policy.ticket import Effect, Grant, Ticket
+from proxy.policy.ticket import Effect, Ticket
 
 _GRANTED = (Stage.PART, Stage.PREFILL, Stage.DECODE)
 
@@ -43,10 +40,7 @@ class Dispatcher:
         self._board = Board(scheduling, backends)
         self._parts = Parts(self._board)
         self._jobs: dict[int, Job] = {}
-        self._refunds = Refunds()
-        self._look_at = NEVER
-        self._eases_at = NEVER
-        """When a backend may get more only because time has passed."""
+        self._granting = Granting(self._board, self._jobs)
         self._draining = False
 
     # ------------------------------------------------------------------ events
@@ -79,22 +73,22 @@ class Dispatcher:
             job.account = ledger.account(ticket.tenant)
         if ticket.at_once:
             self._jobs[ticket.id] = job
-            return [self._grant(job, self._board.matcher.anywhere(job, now), now)]
+            return [self._granting.grant(job, self._board.matcher.anywhere(job, now), now)]
         if job.account is not None:
             overdrawn = job.account.overdrawn(job, now)
             if overdrawn is not None:
                 return [refusal.over_tenant_limit(job, now, *overdrawn)]
             if job.account.holds_back(job):
-                return self._offer_waiting(job, now)
+                return self._granting.offer_waiting(job, now)
         for rival in queue.rivals:
             if rival.size:
-                return self._offer_waiting(job, now)
+                return self._granting.offer_waiting(job, now)
         queue.set_deadlines(job)
-        place = self._straight(job, now)
+        place = self._granting.straight(job, now)
         if place is None:
-            return self._offer_waiting(job, now)
+            return self._granting.offer_waiting(job, now)
         self._jobs[ticket.id] = job
-        return [self._grant(job, place, now)]
+        return [self._granting.grant(job, place, now)]
 
     def first_token(self, now: float, ticket_id: int) -> list[Effect]:
         """Give the prefill budget of a ticket back and learn the prefill speed from it.
@@ -110,8 +104,8 @@ class Dispatcher:
         if job.stage is not Stage.PREFILL:
             raise misplaced(job, "first_token")
         if job.ticket.streams:
-            self._learn(job, now)
-        self._prefilled(job)
+            self._granting.learn(job, now)
+        self._granting.prefilled(job)
         return self._pass(now)
 
     def part_ended(self, now: float, ticket_id: int, cached_tokens: int | None = None) -> list[Effect]:
@@ -178,12 +172,12 @@ class Dispatcher:
         else:
             job.given_back, job.avoid = True, backend
             if job.ticket.at_once:
-                effects.append(self._grant(job, self._board.matcher.anywhere(job, now), now))
+                effects.append(self._granting.grant(job, self._board.matcher.anywhere(job, now), now))
             elif job.feed is not None and job.feed.part and backend.up and not others:
                 job.queue.park(job, now)
             else:
                 self._parts.start_anew(job, now)
-        self._dispatch(now, effects)
+        self._granting.dispatch(now, effects)
         return effects
 
     def leave(
@@ -228,26 +222,26 @@ class Dispatcher:
 
     def wake(self, now: float) -> list[Effect]:
         """Do what is due: limits that adapt, deadlines, budgets that come back by the clock, pauses that are over."""
-        if self._look_at <= now:
-            self._adapt(now)
-        for job in self._refunds.due(now):
-            self._prefilled(job)
+        if self._granting.look_at <= now:
+            self._granting.adapt(now)
+        for job in self._granting.refunds.due(now):
+            self._granting.prefilled(job)
         dropped: list[Job] = []
         for queue in self._board.pools.queues:
             queue.expire(now, dropped)
         for backend in self._board.backends:
             if backend.pause_until <= now:
                 backend.pause_until = 0.0
-        if self._eases_at <= now:
-            self._ease(now)
+        if self._granting.eases_at <= now:
+            self._granting.ease(now)
         effects: list[Effect] = []
-        self._refuse_dropped(now, dropped, effects)
-        self._dispatch(now, effects)
+        self._granting.refuse_dropped(now, dropped, effects)
+        self._granting.dispatch(now, effects)
         return effects
 
     def next_wake(self) -> float | None:
         """Return when `wake` has something to do; None while nothing is due ever."""
-        at = min(self._refunds.next(), self._look_at, self._eases_at)
+        at = min(self._granting.refunds.next(), self._granting.look_at, self._granting.eases_at)
         for queue in self._board.pools.queues:
             at = min(at, queue.next_timer())
         if self._board.lanes[-1].fed and any(queue.size for queue in self._board.lanes[-1].queues):
@@ -270,8 +264,8 @@ class Dispatcher:
         effects: list[Effect] = []
         if not up:
             self._parts.unpark(backend, now)
-            self._abandon(now, effects)
-        self._dispatch(now, effects)
+            self._granting.abandon(now, effects)
+        self._granting.dispatch(now, effects)
         return effects
 
     def set_entry(self, now: float, name: str, entry: Entry) -> list[Effect]:
@@ -281,7 +275,7 @@ class Dispatcher:
             KeyError: no such backend.
         """
         self._board.backend(name).enter(entry)
-        self._ease(now)
+        self._granting.ease(now)
         return self._pass(now)
 
     def hold_back(self, now: float, name: str, until: float) -> list[Effect]:
@@ -292,7 +286,7 @@ class Dispatcher:
         for backend in self._board.backends:
             if backend.name == name:
                 backend.hold_until = max(backend.hold_until, until)
-        self._ease(now)
+        self._granting.ease(now)
         return self._pass(now)
 
     def set_drained(self, now: float, name: str, drained: bool) -> list[Effect]:
@@ -306,8 +300,8 @@ class Dispatcher:
         self._board.backend(name).set_drained(drained)
         effects: list[Effect] = []
         if drained:
-            self._abandon(now, effects)
-        self._dispatch(now, effects)
+            self._granting.abandon(now, effects)
+        self._granting.dispatch(now, effects)
         return effects
 
     def takes_new(self, name: str) -> bool:
@@ -317,9 +311,6 @@ class Dispatcher:
             KeyError: no such backend.
         """
         return self._board.backend(name).up
-
-    def _ease(self, now: float) -> None:
-        self._eases_at = min((backend.changes_at(now) for backend in self._board.backends), default=NEVER)
 
     def set_concurrency(self, now: float, name: str, limit: int) -> list[Effect]:
         """Change how many sequences may run on a backend, at least 1; what runs keeps running.
@@ -420,150 +411,19 @@ class Dispatcher:
         finally:
             for job in waiting:
                 self._parts.wait_again(job, now, front=job.ticket.id in first)
-        self._look_at = min((backend.limiter.due_at for backend in self._board.backends), default=NEVER)
-        self._ease(now)
+        self._granting.look_at = min((backend.limiter.due_at for backend in self._board.backends), default=NEVER)
+        self._granting.ease(now)
         effects: list[Effect] = []
-        self._abandon(now, effects)
-        self._dispatch(now, effects)
+        self._granting.abandon(now, effects)
+        self._granting.dispatch(now, effects)
         return effects
 
     # ------------------------------------------------------------------ the pass
 
     def _pass(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        self._dispatch(now, effects)
+        self._granting.dispatch(now, effects)
         return effects
-
-    def _dispatch(self, now: float, effects: list[Effect]) -> None:
-        """Grant until no head of a queue fits anywhere.
-
-        A queue whose head fits nowhere is closed for this pass: what stands behind the head does not overtake it.
-        """
-        waiting = [queue for queue in self._board.pools.queues if queue.size]
-        held: Backend | None = None
-        dropped: list[Job] = []
-        while waiting:
-            job = self._board.matcher.next_job(waiting, now, dropped)
-            if dropped:
-                self._refuse_dropped(now, dropped, effects)
-            if job is None:
-                return
-            place = self._board.matcher.place(job, now, held)
-            if place is not None:
-                self._take(job, now)
-                effects.append(self._grant(job, place, now))
-                continue
-            waiting.remove(job.queue)
-            if held is None and now >= job.overdue_at:
-                held = self._board.matcher.next_to_free(job)
-
-    def _take(self, job: Job, now: float) -> None:
-        """Take `job` out of its queue to be granted; the first time, the lane has drained by its work."""
-        lane = job.queue.lane
-        job.queue.remove(job, now)
-        if job.stage is Stage.WAITING and not job.returned:
-            lane.drain.add(now, lane.work_s(job))
-
-    def _straight(self, job: Job, now: float) -> Place | None:
-        """Return where a new ticket goes at once, when nobody waits who could want the same backend.
-
-        One that could not meet its deadline even so goes only to an engine that has nothing else to do.
-        """
-        place, lane = self._board.matcher.place(job, now), job.queue.lane
-        if place is not None and lane.has_deadline:
-            start_by = now + job.ticket.prompt_tokens * lane.c
-            if job.drop_by <= start_by and place.backend.in_flight:
-                return None
-            job.demoted = job.due_by <= start_by
-        return place
-
-    def _offer_waiting(self, job: Job, now: float) -> list[Effect]:
-        """Let a new ticket wait, within the limits of its lane.
-
-        Where nobody of its own queue waits it may go before it has to: the limits are about those that stay.
-        """
-        queue, ticket_id = job.queue, job.ticket.id
-        full = refusal.full(job)
-        if full is not None and queue.size:
-            return [refusal.reject(job, now, *full)]
-        self._jobs[ticket_id] = job
-        queue.push(job, now)
-        effects = self._pass(now)
-        if full is not None and job.place:
-            queue.remove(job, now)
-            del self._jobs[ticket_id]
-            effects.append(refusal.reject(job, now, *full))
-        return effects
-
-    def _grant(self, job: Job, place: Place, now: float) -> Grant:
-        backend, prefill, kv, slots = place
-        ticket, feed = job.ticket, job.feed
-        done, part = (0, 0) if feed is None else (feed.done, feed.part)
-        final = done + prefill == ticket.prompt_tokens
-        if not part and not job.given_back:
-            if job.demoted:
-                job.queue.lane.granted_late += 1
-            else:
-                job.queue.lane.granted_on_time += 1
-        backend.hold(job, prefill, kv, slots, ticket.output_tokens if final else 0)
-        if backend.limiter.due_at == NEVER:
-            backend.limiter.start(now)
-            self._look_at = min(self._look_at, backend.limiter.due_at)
-        ledger = self._board.ledger
-        if ledger is not None and not job.charged:
-            ledger.charge(job, now)
-        job.granted_at = now
-        job.returned = False
-        job.stage = Stage.PREFILL if final else Stage.PART
-        if feed is not None and not part:
-            feed.first_at = now
-            if not final:
-                feed.home, backend.started = backend, job
-        if final and not ticket.streams:
-            self._refunds.add(job, now)
-        return Grant(ticket, backend.name, done + prefill, part, final)
-
-    def _adapt(self, now: float) -> None:
-        """Let every limit that is due move; the caller grants what has room then."""
-        for backend in self._board.backends:
-            if backend.limiter.due_at <= now:
-                backend.look(now)
-        self._look_at = min(backend.limiter.due_at for backend in self._board.backends)
-
-    # ------------------------------------------------------------------ steps of one ticket
-
-    def _learn(self, job: Job, now: float) -> None:
-        ticket, lane, feed = job.ticket, job.queue.lane, job.feed
-        if ticket.prompt_tokens >= LEARN_FROM_TOKENS:
-            since = feed.first_at if feed is not None and feed.part else job.granted_at
-            lane.learn((now - since - 1.5 * lane.step_s) / (ticket.prompt_tokens + job.ahead))
-
-    def _prefilled(self, job: Job) -> None:
-        backend = job.backend
-        assert backend is not None
-        job.stage = Stage.DECODE
-        backend.release_prefill(job)
-        backend.forget_started(job)
-
-    # ------------------------------------------------------------------ refusals
-
-    def _refuse_dropped(self, now: float, dropped: list[Job], effects: list[Effect]) -> None:
-        for job in dropped:
-            del self._jobs[job.ticket.id]
-            effects.append(refusal.expire(job, now))
-        dropped.clear()
-
-    def _abandon(self, now: float, effects: list[Effect]) -> None:
-        """Refuse whom nobody can serve and no deadline will take."""
-        for queue in self._board.pools.queues:
-            if queue.lane.has_deadline or any(backend.up for backend in queue.pool):
-                continue
-            for job in sorted(queue.jobs(), key=lambda job: job.arrived):
-                if job.feed is not None and job.feed.home is not None and job.feed.home.reachable:
-                    continue  # it finishes where it has begun
-                queue.remove(job, now)
-                del self._jobs[job.ticket.id]
-                effects.append(refusal.reject(job, now, Reason.NO_BACKEND, refusal.nobody_serves(job.ticket)))
 
     # ------------------------------------------------------------------ what can be seen
 
