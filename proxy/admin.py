@@ -5,6 +5,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from proxy.explain import Explanations
 from proxy.metrics import Metrics
 from proxy.metrics.exposition import content_type, render
 from proxy.settings import Address
@@ -21,9 +22,13 @@ class Admin:
         address: where to listen; port 0 takes any free one.
         metrics: what `/metrics` shows.
         status: what the rest shows.
+        explanations: what `/explain.json` tells of single requests; None: nothing.
     """
 
-    def __init__(self, address: Address, metrics: Metrics, status: Status) -> None:
+    def __init__(
+        self, address: Address, metrics: Metrics, status: Status, explanations: Explanations | None = None
+    ) -> None:
+        self._explanations = explanations
         self._address = address
         self._metrics = metrics
         self._status = status
@@ -44,6 +49,7 @@ class Admin:
         application.router.add_get("/readyz", self._serve_readyz)
         application.router.add_get("/status.json", self._serve_status)
         application.router.add_get("/config.json", self._serve_config)
+        application.router.add_get("/explain.json", self._serve_explanation)
         application.router.add_get("/", self._serve_page)
         runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
@@ -86,6 +92,14 @@ class Admin:
 
     async def _serve_config(self, _request: web.Request) -> web.Response:
         return _json(self._status.configuration())
+
+    async def _serve_explanation(self, request: web.Request) -> web.Response:
+        if self._explanations is None:
+            return _json({"found": False, "recent": []}, HTTPStatus.NOT_FOUND)
+        found = self._explanations.find(request.query.get("id", ""))
+        if found is None:
+            return _json({"found": False, "recent": self._explanations.recent()}, HTTPStatus.NOT_FOUND)
+        return _json({"found": True, **found})
 
     async def _serve_page(self, _request: web.Request) -> web.Response:
         headers = {

@@ -20,6 +20,7 @@ from proxy.attempt import Engines
 from proxy.backends import Backends, PrefixCaching, Told
 from proxy.classification import Classification
 from proxy.control import Control
+from proxy.explain import Explanations
 from proxy.evidence import Reports
 from proxy.feeding import Feeding
 from proxy.handler import Corridor, HandlerLimits, Rooms
@@ -117,7 +118,8 @@ class App:
         )
         self.reloader = Reloader(self, self.in_force, read)
         self._control = Control(Orders(self.backends, self.admission.snapshot, self.reloader.obey).obey)
-        self._admin = Admin(settings.admin, self.metrics, self.status)
+        self.explanations = Explanations(self.in_force, self.classification.estimator)
+        self._admin = Admin(settings.admin, self.metrics, self.status, self.explanations)
         self._turn = itertools.count()
         self.corridor: Corridor | None = None
         self._listener: Listener | None = None
@@ -178,6 +180,7 @@ class App:
         self.classification.rules = settings.to_length_policies()
         self.tenancy.configure(settings)
         self.repeats.configure(settings)
+        self.explanations.configure(settings)
         self._limit([one.name for one in met if not one.up])
         self.backends.introduce(met)
         if settings.installments != old.installments:
@@ -230,6 +233,7 @@ class App:
         observers: list[Observer] = [self.classification, self.metrics, self.status]
         if self._recorder is not None:
             observers.append(self._recorder)
+        observers.append(self.explanations)
         feeding = Feeding(self.engines, self.admission, self.backends, self.classification)
         return Rooms(
             self.classification,
@@ -240,6 +244,7 @@ class App:
             self._reachable,
             self.tenancy,
             self.repeats,
+            self.explanations,
         )
 
     def _make_listener(self, corridor: Corridor) -> Listener:

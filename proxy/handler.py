@@ -24,6 +24,7 @@ from proxy.attempt import ClientStalledError, Engines, NotSentError, Outgoing
 from proxy.classification import Classification
 from proxy.delivery import ClientSide
 from proxy.exchange import Exchange
+from proxy.explain import Explanations
 from proxy.feeding import Feeding, SplitPrompt
 from proxy.listener import CLOSE, KEEP, ClientConnection, head_bytes
 from proxy.modes import Modes
@@ -72,6 +73,7 @@ class Rooms:
     """Names of the backends that are up, the one to try first in front."""
     tenancy: Tenancy
     repeats: Repeats
+    explanations: Explanations
 
 
 class Corridor:
@@ -138,6 +140,7 @@ class Corridor:
         limits, rooms = self._limits, self._rooms
         route = accept.check_head(request)
         exchange.mode = limits.modes.of(request)
+        exchange.explained = rooms.explanations.asked(request)
         exchange.endpoint, exchange.method, exchange.path = route.endpoint, request.method, route.upstream_path
         exchange.body = await accept.read_body(request, limits.body_bytes, limits.body_s)
         exchange.request_bytes = len(exchange.body)
@@ -194,11 +197,17 @@ class Corridor:
                 depth = self._rooms.admission.waiting[turn.ticket.lane]
                 raise answers.refused(refused.refuse, depth) from None
             self._note_grant(exchange, grant)
+            explanations = self._rooms.explanations
+            if explanations.wanted or exchange.explained:
+                exchange.standing = self._rooms.admission.dispatcher.standing(turn.ticket.id)
             if split is not None and not grant.final:
                 await self._rooms.feeding.feed(exchange, split, grant, turn, outgoing)
                 continue
+            told = client
+            if exchange.explained:
+                told = replace(client, headers=(*client.headers, explanations.field(exchange)))
             try:
-                return await self._rooms.engines.attempt(exchange, outgoing, client, patience, turn.first_token)
+                return await self._rooms.engines.attempt(exchange, outgoing, told, patience, turn.first_token)
             except NotSentError:
                 exchange.retries += 1
                 turn.give_back()
@@ -259,6 +268,8 @@ class Corridor:
         keep = client.keep_alive and not ended.close
         answer = answers.build(exchange, ended, random.random())
         fields = (*answer.headers, *client.headers)
+        if exchange.explained:
+            fields = (*fields, self._rooms.explanations.field(exchange))
         transport = client.connection.transport
         if transport is not None:
             head = head_bytes(answer.status, fields, keep_alive=keep, http10=client.http10)

@@ -109,6 +109,12 @@ class LengthEstimator:
             tokens = min(tokens, kept * max(1, facts.prompts))
         return Estimate(tokens, output_tokens=output)
 
+    def shares(self, model: str | None, census: TextCensus) -> dict[str, int]:
+        """Return how many tokens each class of a text counts for now, without those that count for none."""
+        gains = self._models.get(model or "", self._unknown).gains
+        counted = zip(_CLASSES, _parts(census), gains, strict=True)
+        return {name: tokens for name, part, gain in counted if (tokens := round(part * gain))}
+
     def learn(self, model: str | None, census: TextCensus, estimated: int, actual: int) -> None:
         """Learn from what an engine counted.
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from proxy.policy.backend import Backend
@@ -15,8 +14,7 @@ OTHERS_AT_MOST = 7
 """Backends that are kept beside the chosen one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stand:
+class Stand(NamedTuple):
     """One backend at that moment; what the ticket itself holds on the chosen one is not counted."""
 
     name: str
@@ -32,8 +30,7 @@ class Stand:
     the least of them is chosen."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """The choice."""
 
     chosen: Stand
