@@ -39,6 +39,9 @@ class UpstreamError(StrEnum):
     """The answer ended before its end."""
 
 
+_CLASSES = {-1: "high", 1: "low"}
+
+
 @dataclass(slots=True)
 class Exchange:
     """Everything about one request, from its head to its last byte."""
@@ -294,6 +297,8 @@ def record_fields(exchange: Exchange, *, config: str | None = None, text: str | 
         "would": None if would is None else _word(would.decision),
         "would_wait_s": None if would is None else would.wait_s,
         "would_cap": None if would is None else would.cap,
+        "tenant": exchange.tenant,
+        "priority": _CLASSES.get(exchange.priority),
         "text": text,
     }
 

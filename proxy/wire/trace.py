@@ -72,6 +72,10 @@ class Record:
     """How long it would have waited then."""
     would_cap: int | None = None
     """Output cap that the engine would have been asked for."""
+    tenant: str | None = None
+    """Label of who sent it: a name of the configuration or a salted hash; never a key."""
+    priority: str | None = None
+    """`high` or `low`; None: the normal class."""
     text: str | None = None
     """The request body, only when the operator asked for it."""
 
@@ -82,13 +86,25 @@ def encode(record: Record) -> bytes:
     Fields that are None or empty are left out; the schema comes first. Seconds are rounded to the microsecond. A time
     that is no finite number is left out too, so that every line can be read anywhere.
     """
-    document: dict[str, object] = {"schema": SCHEMA}
-    for name in _NAMES:
-        value = getattr(record, name)
+    return to_line(document({name: getattr(record, name) for name in _NAMES}))
+
+
+def document(values: Mapping[str, object]) -> dict[str, object]:
+    """Return what one line says, from the fields of a record in their order; see `encode`."""
+    found: dict[str, object] = {"schema": SCHEMA}
+    for name, value in values.items():
+        if value is None or value == ():
+            continue
         if isinstance(value, float):
-            value = round(value, 6) if math.isfinite(value) else None
-        if value is not None and value != ():
-            document[name] = value
+            if math.isfinite(value):
+                found[name] = round(value, 6)
+        else:
+            found[name] = value
+    return found
+
+
+def to_line(document: Mapping[str, object]) -> bytes:
+    """Write a document as one line, whatever its strings hold."""
     # A lone surrogate, which UTF-8 cannot hold, becomes the JSON escape it came from.
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 

@@ -109,3 +109,10 @@ def test_a_record_says_what_would_have_been_done_and_under_which_configuration(s
     assert record.config == "abc"
     plain = to_record(Exchange("r", 0.0, 0.0), config="other")
     assert (plain.mode, plain.would, plain.would_cap, plain.config) == (None, None, None, "other")
+
+
+def test_a_record_names_the_tenant_by_its_label_and_a_class_that_is_not_the_normal_one():
+    exchange = Exchange("id", 0.0, 0.0)
+    assert (to_record(exchange).tenant, to_record(exchange).priority) == (None, None)
+    exchange.tenant, exchange.priority = "acme", -1
+    assert (to_record(exchange).tenant, to_record(exchange).priority) == ("acme", "high")
