@@ -3,7 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadgen.arrivals import arrivals_of
 from loadgen.failure import UsageError
+from loadgen.options import Process
 from loadgen.plan import Lane, Window, make_plan, shared_prefix_tokens, spread_ticks
 from loadgen.tracefile.row import Row
 
@@ -119,3 +121,57 @@ def test_every_row_becomes_exactly_one_shot(drawn):
     assert sorted(shot.row for shot in shots) == list(range(len(drawn)))
     assert [shot.index for shot in shots] == list(range(len(drawn)))
     assert shots[0].due_s == 0.0
+
+
+def chat_rows(*pairs):
+    """(chat, parent) in order of arrival, a second apart."""
+    return [Row(n, n * S, 10, 1, chat=chat, parent=parent) for n, (chat, parent) in enumerate(pairs, 1)]
+
+
+def test_a_turn_knows_the_shot_before_it():
+    plan = make_plan(chat_rows((5, -1), (6, -1), (7, 5), (8, 7)), Window(), border=2048)
+    assert [shot.parent for shot in plan.shots()] == [-1, -1, 0, 2]
+
+
+def test_a_turn_whose_predecessor_is_outside_the_window_begins_anew():
+    plan = make_plan(chat_rows((5, -1), (6, 5), (7, 6)), Window(start_s=1.0), border=2048)
+    assert [shot.parent for shot in plan.shots()] == [-1, 0]
+
+
+def test_who_follows_whom_is_part_of_what_is_asked_for():
+    alone = make_plan(chat_rows((5, -1), (6, -1)), Window(), border=2048)
+    assert alone.hash == make_plan([Row(1, S, 10, 1), Row(2, 2 * S, 10, 1)], Window(), border=2048).hash
+    assert alone.hash != make_plan(chat_rows((5, -1), (6, 5)), Window(), border=2048).hash
+
+
+def test_drawn_arrivals_replace_the_recorded_times():
+    arrivals = arrivals_of(Process.CONSTANT, rate=2.0, rates=None, cv=1.0)
+    plan = make_plan(rows(0, 100, 7), Window(arrivals=arrivals), border=2048)
+    assert [(shot.due_s, shot.row) for shot in plan.shots()] == [(0.0, 2), (0.5, 4), (1.0, 3)]
+
+
+def test_rates_that_end_end_the_plan():
+    arrivals = arrivals_of(Process.CONSTANT, rate=None, rates="2s@2", cv=1.0)
+    plan = make_plan(rows(*range(50)), Window(arrivals=arrivals), border=2048)
+    assert dues(plan) == [0.0, 0.5, 1.0, 1.5]
+
+
+def test_recorded_bodies_come_with_their_shots_and_count_for_the_hash():
+    def plan(*bodies):
+        return make_plan([Row(n, n, 5, 1, body=body) for n, body in enumerate(bodies)], Window(), border=2048)
+
+    assert [shot.body for shot in plan(b"one", b"two").shots()] == [b"one", b"two"]
+    assert plan(b"one").hash != plan(b"two").hash
+
+
+@given(st.lists(st.integers(-1, 40), min_size=1, max_size=40), st.integers(1, 5))
+def test_workers_send_every_shot_once_and_keep_conversations_together(parents, workers):
+    plan = make_plan(
+        chat_rows(*((n, parent if parent < n else -1) for n, parent in enumerate(parents))), Window(), border=2048
+    )
+    parts = [list(plan.part(worker, workers)) for worker in range(workers)]
+    together = sorted((shot for part in parts for shot in part), key=lambda shot: shot.index)
+    assert together == list(plan.shots())
+    for part in parts:
+        mine = {shot.index for shot in part}
+        assert all(shot.parent in mine for shot in part if shot.parent >= 0)
