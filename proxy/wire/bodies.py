@@ -77,14 +77,14 @@ def read_facts(
 
 def _stream_option(document: Document, key: str) -> bool:
     options = document.get("stream_options")
-    return isinstance(options, Mapping) and as_bool(options.get(key))
+    return isinstance(options, dict) and as_bool(options.get(key))
 
 
 def _may_ask_usage(endpoint: Endpoint, document: Document) -> bool:
     if endpoint not in {Endpoint.CHAT, Endpoint.COMPLETIONS} or _stream_option(document, "include_usage"):
         return False
     options = document.get("stream_options")
-    if options is not None and not isinstance(options, Mapping):
+    if options is not None and not isinstance(options, dict):
         return False
     # With it, include_usage would put usage into every event.
     return not _stream_option(document, "continuous_usage_stats")
@@ -101,7 +101,8 @@ def _output(endpoint: Endpoint, document: Document) -> OutputFields:
     if keys is None:
         return OutputFields()
     present = [key for key in keys if key in document and _is_cap(document[key])]
-    present.sort(key=lambda key: document[key] is None)  # null does not win
+    if len(present) > 1:
+        present.sort(key=lambda key: document[key] is None)  # null does not win
     cap = as_int(document[present[0]]) if present else None
     if endpoint is Endpoint.COMPLETIONS and "max_tokens" not in document:
         cap = COMPLETIONS_DEFAULT_CAP
@@ -120,7 +121,7 @@ def _is_cap(value: object) -> bool:
 
 def _thinking_budget(document: Document) -> int | None:
     thinking = document.get("thinking")
-    if isinstance(thinking, Mapping) and (budget := as_int(thinking.get("budget_tokens"))) is not None:
+    if isinstance(thinking, dict) and (budget := as_int(thinking.get("budget_tokens"))) is not None:
         return budget
     return as_int(document.get("thinking_token_budget"))
 
@@ -130,7 +131,9 @@ def _splittable(endpoint: Endpoint, document: Document, prompt: Prompt) -> bool:
     if known is None or prompt.hidden or prompt.media or prompt.prompts != 1:
         return False
     # `prompt_logprobs`, `kv_transfer_params`, `prompt_embeds` and `truncate_prompt_tokens` are not among the known.
-    if any(key not in known and value is not None for key, value in document.items()):
+    if not known.issuperset(document) and any(
+        key not in known and value is not None for key, value in document.items()
+    ):
         return False
     if as_bool(document.get("echo")) and document.get("logprobs") is not None:
         return False

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from proxy.wire.census import add, take_census
@@ -78,7 +77,16 @@ class Prompt:
         texts = self._texts
         found = take_census(texts[0] if len(texts) == 1 else "\n".join(texts))
         joints = max(0, len(texts) - 1)
-        census = replace(found, latin=found.latin - joints, media_parts=self.media, messages=self.messages)
+        census = TextCensus(
+            found.latin - joints,
+            found.digits,
+            found.symbols,
+            found.cjk,
+            found.other,
+            found.base64,
+            self.media,
+            self.messages,
+        )
         if self._repeated is None:
             return census
         text, times = self._repeated
@@ -95,7 +103,7 @@ def _abridged(value: object, depth: int = 0) -> object:
     if isinstance(value, str | list) and len(value) > MARKED_CHARS:
         half = MARKED_CHARS // 2
         return [value[:half], value[-half:], len(value)]
-    if isinstance(value, Mapping) and depth < _MAX_DEPTH:
+    if isinstance(value, dict) and depth < _MAX_DEPTH:
         return {key: _abridged(inner, depth + 1) for key, inner in value.items()}
     if isinstance(value, list) and depth < _MAX_DEPTH:
         return [_abridged(inner, depth + 1) for inner in value]
@@ -138,7 +146,7 @@ def _system(prompt: Prompt, system: object) -> None:
 
 def _message(prompt: Prompt, message: object) -> None:
     prompt.messages += 1
-    if not isinstance(message, Mapping):
+    if not isinstance(message, dict):
         return
     prompt.mark(as_str(message.get("role")) or "")
     for key in ("reasoning", "reasoning_content"):
@@ -155,14 +163,14 @@ def _content(prompt: Prompt, content: object, depth: int = 0) -> None:
     elif isinstance(content, list):
         for part in content:
             _part(prompt, part, depth)
-    elif isinstance(content, Mapping):
+    elif isinstance(content, dict):
         _part(prompt, content, depth)
 
 
 def _part(prompt: Prompt, part: object, depth: int) -> None:
     if isinstance(part, str):
         prompt.say(part)
-    if not isinstance(part, Mapping):
+    if not isinstance(part, dict):
         return
     kind = part.get("type")
     if kind == "tool_use":
@@ -212,7 +220,7 @@ def _responses(prompt: Prompt, document: Document) -> None:
     prompt.hidden = any(document.get(key) for key in ("previous_response_id", "conversation", "prompt"))
     _say_json(prompt, document, "tools")
     form = document.get("text")
-    if isinstance(form, Mapping):
+    if isinstance(form, dict):
         _say_json(prompt, form, "format")
     _system(prompt, document.get("instructions"))
     given = document.get("input")
@@ -224,7 +232,7 @@ def _responses(prompt: Prompt, document: Document) -> None:
 
 
 def _item(prompt: Prompt, item: object) -> None:
-    if not isinstance(item, Mapping) or "content" in item or "role" in item:
+    if not isinstance(item, dict) or "content" in item or "role" in item:
         _message(prompt, item)
         return
     prompt.messages += 1
@@ -279,7 +287,7 @@ def _pairs(prompt: Prompt, one: object, two: object) -> None:
 
 def _documents(prompt: Prompt, documents: list[object]) -> None:
     for document in documents:
-        if isinstance(document, Mapping) and "content" in document:
+        if isinstance(document, dict) and "content" in document:
             _content(prompt, document["content"])
         else:
             _content(prompt, document)

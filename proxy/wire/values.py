@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Final
 
 _DIGITS: Final = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
@@ -51,7 +50,7 @@ def _strings(value: object) -> list[str]:
         item = waiting.pop()
         if isinstance(item, str):
             found.append(item)
-        elif isinstance(item, Mapping):
+        elif isinstance(item, dict):
             waiting += item.values()
             waiting += item.keys()
         elif isinstance(item, list):
