@@ -37,6 +37,7 @@ app.command(
     name="doctor",
     help="Say what in the configuration, the engines and the traffic does not fit, each with the next step.",
 )
+app.command("proxy.explain_command:explain", name="explain", help="Say why a request was treated as it was.")
 
 
 class CommandError(Exception):
