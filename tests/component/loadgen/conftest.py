@@ -106,6 +106,12 @@ class Engine:
 
 
 @pytest.fixture
+def engine_type():
+    """The class, for a second one."""
+    return Engine
+
+
+@pytest.fixture
 async def engine():
     made = Engine()
     await made.start()
