@@ -20,8 +20,8 @@ from proxy.attempt import Engines
 from proxy.backends import Backends, PrefixCaching, Told
 from proxy.classification import Classification
 from proxy.control import Control
-from proxy.explain import Explanations
 from proxy.evidence import Reports
+from proxy.explain import Explanations
 from proxy.feeding import Feeding
 from proxy.handler import Corridor, HandlerLimits, Rooms
 from proxy.history import HistoryFile, state_directory
@@ -101,6 +101,8 @@ class App:
             settings.to_lane_policies(), self._context_tokens, want_blocks=settings.recorder.enabled
         )
         self.classification.rules = settings.to_length_policies()
+        self.classification.has_choice = self._has_choice
+        self._choices: dict[str | None, bool] = {}
         self.tenancy, self.repeats = Tenancy(settings), Repeats(settings)
         self._recorder = recorder.start(settings)
         self.metrics = Metrics(
@@ -115,6 +117,7 @@ class App:
             snapshot=self.admission.snapshot,
             backends=self.backends,
             would=lambda: self.metrics.would,
+            reuse=None if self._recorder is None else self._recorder.reuse,
         )
         self.reloader = Reloader(self, self.in_force, read)
         self._control = Control(Orders(self.backends, self.admission.snapshot, self.reloader.obey).obey)
@@ -176,6 +179,7 @@ class App:
         self._configure_retries()
         self.backends.change(settings, met)
         self._contexts.clear()
+        self._choices.clear()
         self.classification.lanes = settings.to_lane_policies()
         self.classification.rules = settings.to_length_policies()
         self.tenancy.configure(settings)
@@ -303,6 +307,18 @@ class App:
             self._contexts[model] = self.backends.max_model_len(model)
         return self._contexts[model]
 
+    def _has_choice(self, model: str | None) -> bool:
+        """Whether several backends may serve a model, and what they have computed before is to weigh in the choice."""
+        known = self._choices.get(model)
+        if known is None:
+            if len(self._choices) > 1000:  # clients choose these names
+                self._choices.clear()
+            serving = sum(
+                1 for limits in self.backends.limits() if model is None or model in (limits.models or {model})
+            )
+            known = self._choices[model] = serving > 1 and self.settings.prefixes.enabled
+        return known
+
     def _reports(self) -> Reports:
         """Return who hears what requests say about their backends."""
         return Reports(
@@ -343,6 +359,7 @@ class App:
 
     def _models_changed(self) -> None:
         self._contexts.clear()
+        self._choices.clear()
         self._limit()
 
     def _say_where(self) -> None:

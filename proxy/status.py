@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from proxy.backends import Backends, BackendView, State
+from proxy.backends import Backends, BackendView
 from proxy.exchange import Exchange
 from proxy.inforce import InForce
 from proxy.policy.limiter import Move
 from proxy.policy.limits import Mode
 from proxy.policy.outcome import Outcome
+from proxy.policy.reuse import PrefixReuse
 from proxy.policy.snapshot import BackendSnapshot, Snapshot
 from proxy.settings import Settings
 
@@ -29,6 +30,7 @@ class Status:
         snapshot: what the Dispatcher holds now.
         backends: the watched engines.
         would: what would have been done with requests that were only observed, by lane and decision.
+        reuse: how much of the prompts repeats; None: nobody counts.
     """
 
     def __init__(
@@ -38,11 +40,13 @@ class Status:
         snapshot: Callable[[], Snapshot],
         backends: Backends,
         would: Callable[[], Mapping[tuple[str, str], int]] = dict,
+        reuse: PrefixReuse | None = None,
     ) -> None:
         self._in_force = InForce(in_force) if isinstance(in_force, Settings) else in_force
         self._snapshot = snapshot
         self._backends = backends
         self._would = would
+        self._reuse = reuse
         self._started = time.monotonic()
         self._rejections: deque[dict[str, Any]] = deque(maxlen=LAST)
 
@@ -66,7 +70,7 @@ class Status:
         """Return why no new requests should be sent here, or None."""
         if self._snapshot().draining:
             return "draining"
-        return None if self._backends.any_up else "no backend answers"
+        return self._backends.why_none
 
     def _on_paper(self) -> list[dict[str, Any]]:
         """Return what would have been done since the start, per lane."""
@@ -84,6 +88,14 @@ class Status:
             "generation": self._in_force.generation,
             "settings": settings.model_dump(mode="json", exclude=hidden),
         }
+
+    def _reused(self) -> dict[str, Any] | None:
+        """Return how much of the prompts began like a recent one; None while nobody counts."""
+        if self._reuse is None:
+            return None
+        repeated, new = self._reuse.repeated, self._reuse.new
+        share = _rounded(repeated / (repeated + new)) if repeated + new else None
+        return {"repeated_blocks": repeated, "new_blocks": new, "share": share}
 
     def document(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
@@ -103,6 +115,8 @@ class Status:
             "lanes": [{key: _rounded(value) for key, value in asdict(lane).items()} for lane in snapshot.lanes],
             "backends": [_backend(of, views[of.name]) for of in snapshot.backends],
             "limit_moves": _moves(snapshot.backends),
+            "tenants": [{key: _rounded(value) for key, value in asdict(of).items()} for of in snapshot.tenants],
+            "prefix_reuse": self._reused(),
             "would": self._on_paper() if self._in_force.settings.mode is Mode.OBSERVE else [],
             "rejections": list(reversed(self._rejections)),
         }
@@ -123,8 +137,13 @@ def _backend(held: BackendSnapshot, seen: BackendView) -> dict[str, Any]:
     return {
         "name": held.name,
         "url": seen.url,
-        "up": seen.state is State.UP,
-        "state": seen.state.value,
+        "up": seen.serves,
+        "state": seen.word,
+        "drained": seen.drained,
+        "allowed": held.allowed,
+        "held_back_s": _rounded(held.held_back_s),
+        "failed_in_a_row": seen.failed_in_a_row,
+        "last_fault": seen.fault,
         "version": seen.version,
         "models": [{"name": model.name, "max_model_len": model.max_model_len} for model in seen.models],
         "in_flight": held.in_flight,

@@ -44,6 +44,7 @@ def page(status: Mapping[str, Any]) -> str:
         _lanes(status["lanes"]),
         "<h2>Backends 后端</h2>",
         _backends(status["backends"]),
+        *(("<h2>Tenants 租户</h2>", _tenants(status["tenants"])) if status["tenants"] else ()),
         *(("<h2>On paper 纸上推演</h2>", _on_paper(status["would"])) if status["would"] else ()),
         "<h2>Last limit moves 并发上限变动</h2>",
         _moves(status["limit_moves"]),
@@ -81,6 +82,20 @@ def _on_paper(lanes: Iterable[Mapping[str, Any]]) -> str:
     )
     words = ("send", "queue", "reject", "expire", "too_long", "invalid", "cap")
     return _table(columns, [(_text(of["lane"]), *(_number(of[word]) for word in words)) for of in lanes])
+
+
+def _tenants(tenants: Iterable[Mapping[str, Any]]) -> str:
+    columns = (
+        ("Tenant 租户", False),
+        ("Waiting 排队", True),
+        ("Prompt tokens 词元", True),
+        ("Running 运行", True),
+        ("Granted 放行", True),
+        ("Granted tokens 放行词元", True),
+        ("Rejected 拒绝", True),
+    )
+    words = ("waiting_requests", "waiting_tokens", "running", "granted", "granted_tokens", "rejected")
+    return _table(columns, [(_text(of["name"] or None), *(_number(of[word]) for word in words)) for of in tenants])
 
 
 def _lanes(lanes: Iterable[Mapping[str, Any]]) -> str:
@@ -129,7 +144,7 @@ def _backends(backends: Iterable[Mapping[str, Any]]) -> str:
             _text(of["name"]),
             _text(of["state"]) if of["up"] else _full(of["state"]),
             _text(", ".join(model["name"] for model in of["models"]) or "-"),
-            _of_limit(of["in_flight"], of["concurrency"]),
+            _of_limit(of["in_flight"], of["allowed"]),
             _of_limit(of["prefill_tokens"], of["prefill_budget"]),
             _installments(of),
             _number(of["engine_waiting"]),

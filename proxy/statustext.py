@@ -24,6 +24,8 @@ def write(status: Mapping[str, Any], console: Console | None = None) -> None:
     _write_reload(out, status["mode"], status["reload"])
     out.print(_lanes(status["lanes"]))
     out.print(_backends(status["backends"]))
+    if status["tenants"]:
+        out.print(_tenants(status["tenants"]))
     if status["would"]:
         out.print(_on_paper(status["would"]))
     if status["limit_moves"]:
@@ -82,13 +84,21 @@ def _backends(backends: Sequence[Mapping[str, Any]]) -> Table:
             of["name"],
             of["state"],
             ", ".join(model["name"] for model in of["models"]) or "-",
-            f"{of['in_flight']}/{of['concurrency']}",
+            f"{of['in_flight']}/{of['allowed']}",
             f"{of['prefill_tokens']}/{budget}",
             of["installments"] or "-",
             "-" if of["engine_waiting"] is None else f"{of['engine_waiting']:.0f}",
             "-" if of["engine_kv_usage"] is None else f"{of['engine_kv_usage']:.0%}",
             of["probe_error"] or "ok",
         )
+    return table
+
+
+def _tenants(tenants: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("tenant", ">waiting", ">prompt tokens", ">running", ">granted", ">granted tokens", ">rejected")
+    words = ("waiting_requests", "waiting_tokens", "running", "granted", "granted_tokens", "rejected")
+    for of in tenants:
+        table.add_row(of["name"] or "-", *(str(of[word]) for word in words))
     return table
 
 

@@ -12,6 +12,7 @@ from proxy.inforce import InForce
 from proxy.metrics.requests import WOULD_DECISIONS
 from proxy.policy.dispatch import Dispatcher
 from proxy.policy.outcome import Outcome, Reason
+from proxy.policy.reuse import PrefixReuse
 from proxy.policy.ticket import Ticket
 from proxy.settings import Settings
 from proxy.status import LAST, Status
@@ -191,3 +192,28 @@ def test_what_would_have_been_done_is_shown_while_observing(parts):
     out = io.StringIO()
     write(document, Console(file=out, width=160))
     assert "on paper" in out.getvalue()
+
+
+def test_tenants_and_what_repeats_are_shown_where_they_are_told_apart():
+    apart = Settings.model_validate({**SETTINGS.model_dump(mode="json"), "tenants": {"by": "key"}})
+    dispatcher = Dispatcher(apart.to_scheduling(), apart.to_backend_limits())
+    dispatcher.offer(0.0, Ticket(1, 0, 100, 10, tenant="<acme>"))
+    reuse = PrefixReuse()
+    reuse.note(("a", "b"))
+    reuse.note(("a",))
+    backends = Backends(apart, lambda _name, _up: None)
+    status = Status(apart, snapshot=lambda: dispatcher.snapshot(10.0), backends=backends, reuse=reuse)
+    document = status.document()
+    assert [(of["name"], of["running"], of["granted_tokens"]) for of in document["tenants"]] == [("<acme>", 1, 100)]
+    assert document["prefix_reuse"] == {"repeated_blocks": 1, "new_blocks": 2, "share": 0.3333}
+    assert "&lt;acme&gt;" in page(document)
+    out = io.StringIO()
+    write(document, Console(file=out, width=160))
+    assert "<acme>" in out.getvalue()
+
+
+def test_without_tenants_and_recorder_there_is_nothing_to_show(parts):
+    status, _ = parts
+    document = status.document()
+    assert (document["tenants"], document["prefix_reuse"]) == ([], None)
+    assert "Tenants" not in page(document)
