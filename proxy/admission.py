@@ -19,6 +19,7 @@ from typing import Self
 from proxy.pace import Pace, hand_over
 from proxy.paper import Paper
 from proxy.policy.dispatch import Dispatcher
+from proxy.policy.entry import Entry
 from proxy.policy.limits import BackendLimits, Scheduling
 from proxy.policy.outcome import Ending, Outcome, Reason
 from proxy.policy.shadow import Would
@@ -224,7 +225,35 @@ class Admission:
             KeyError: no such backend.
         """
         self.apply(self.dispatcher.set_backend_up(time.monotonic(), name, up))
+        self._show_standing(name)
+
+    def set_entry(self, name: str, entry: Entry) -> None:
+        """Take how a backend comes back; see `Dispatcher.set_entry`.
+
+        Raises:
+            KeyError: no such backend.
+        """
+        self.apply(self.dispatcher.set_entry(time.monotonic(), name, entry))
+
+    def hold_back(self, name: str, seconds: float) -> None:
+        """Leave a backend alone for a while; see `Dispatcher.hold_back`."""
+        now = time.monotonic()
+        self.apply(self.dispatcher.hold_back(now, name, now + seconds))
+
+    def set_drained(self, name: str, drained: bool) -> None:
+        """Take an order to give a backend nothing new, or the end of that order; see `Dispatcher.set_drained`.
+
+        Raises:
+            KeyError: no such backend.
+        """
+        now = time.monotonic()
+        self.apply(self.dispatcher.set_drained(now, name, drained))
+        self._show_standing(name)
+
+    def _show_standing(self, name: str) -> None:
+        """Show whoever decides on paper whether a backend takes new requests."""
         if self._paper is not None:
+            up = self.dispatcher.takes_new(name)
             self._paper.shadow.set_backend_up(time.monotonic(), name, up)
             self._paper.arm()
 

@@ -1,17 +1,21 @@
 """Giving a request to a backend: a warm connection or a new one, and the one retry that is safe.
 
-A request is sent a second time to the same backend only when a connection that had served before died without one byte
-of the answer: the engine closed it while idle and never read the request. Everything else is told to the client.
+A request is sent a second time, once, only when the first time came to nothing before an engine had read it: when no
+connection could be made (then perhaps to another backend), or when a connection that had served before died without one
+byte of the answer. A budget for the whole proxy bounds how often. Everything else is told to the client.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from proxy.answers import EndedError
 from proxy.delivery import ClientSide
+from proxy.evidence import Reports, report, report_answer, report_broken
 from proxy.exchange import Exchange, UpstreamError
 from proxy.pace import Pace
 from proxy.policy.outcome import Ending, Outcome, Reason
+from proxy.policy.retries import RetryBudget
 from proxy.relay import Patience, Relay, Stopped
 from proxy.upstream.call import Answer, Call
 from proxy.upstream.connection import Broken
@@ -84,21 +88,34 @@ class Engines:
 
     Args:
         pools: connections of each backend.
-        on_failure: told the name of a backend whose connection could not be made, or that fell silent.
+        reports: told what each attempt says about its backend.
         paces: where the streams of each backend are measured; a backend that is not in it is not.
     """
 
     def __init__(
         self,
         pools: Mapping[str, Pool],
-        on_failure: Callable[[str], None],
+        reports: Reports | None = None,
         paces: Mapping[str, Pace] | None = None,
     ) -> None:
         self.pools = pools
-        self._on_failure = on_failure
+        self._reports = reports or Reports()
+        self._budget = RetryBudget()
+        self._stale_connections = True
         self._paces = {} if paces is None else paces
         self._relays: set[Relay] = set()
         self._calls: set[Call] = set()
+
+    def configure(self, *, retry_ratio: float, retry_floor: int, stale_connections: bool) -> None:
+        """Take when a request may be sent again.
+
+        Args:
+            retry_ratio: retries for each request of the last seconds.
+            retry_floor: retries beside those.
+            stale_connections: also when a warm connection died.
+        """
+        self._budget.configure(retry_ratio, retry_floor)
+        self._stale_connections = stale_connections
 
     def close(self) -> None:
         """Close all idle connections, and the others as they become idle."""
@@ -128,11 +145,17 @@ class Engines:
             Whether the client's connection stays.
 
         Raises:
-            NotSentError: no connection could be made.
-            EndedError: the engine failed, and nothing was sent to the client yet.
+            NotSentError: no connection could be made; the request may go to another backend.
+            EndedError: the engine failed, and nothing was sent to the client yet; or no connection could be made, and
+                it may not be tried again.
             ClientStalledError: the client does not read.
         """
         name = exchange.backend or ""
+        began = time.monotonic()
+        if not exchange.retries:
+            self._budget.request(began)
+        if self._reports.on_trial(name):
+            on_first_token = self._telling(name, began, on_first_token)
         single = exchange.ticket is not None and exchange.ticket.sequences == 1  # others mix their tokens in one stream
         relay = Relay(exchange, client, patience, on_first_token, self._paces.get(name) if single else None)
         self._relays.add(relay)
@@ -140,15 +163,18 @@ class Engines:
             broken = await self._send(relay, exchange, outgoing, name)
         except ConnectError as error:
             exchange.upstream_error, exchange.detail = UpstreamError.CONNECT, str(error)
-            self._on_failure(name)
-            raise NotSentError from None
+            self._reports.unreachable(name)
+            raise self._not_sent(exchange, name) from None
         finally:
             self._relays.discard(relay)
         if broken is None:
+            report(self._reports, exchange, began, relay.head, relay.stream_error)
             return relay.delivery.keep_alive
         if broken is Stopped.CLIENT_STALLED:
             raise ClientStalledError
-        self._end(relay, exchange, name, broken)
+        if isinstance(broken, Broken):
+            report_broken(self._reports, name, began, broken)
+        self._end(relay, exchange, broken)
         return False
 
     async def ask(
@@ -161,7 +187,7 @@ class Engines:
             outgoing: the request.
             request_id: what the engine shall call it.
             patience_s: for the whole answer.
-            blame: count silence as a failure of the backend.
+            blame: let its answer, or its silence, say something about the backend.
 
         Raises:
             NotSentError: no connection could be made, or the backend is gone.
@@ -173,20 +199,23 @@ class Engines:
         try:
             pool = self._pool(name)
             sent = outgoing.parts(pool.authority, request_id)
+            began = time.monotonic()
             result = await call.run(pool.take() or await pool.connect(), sent, patience_s)
-            if isinstance(result, Broken) and result.untouched:
+            if isinstance(result, Broken) and self._may_resend(result):
                 result = await call.run(await pool.connect(), sent, patience_s)
         except ConnectError:
-            self._on_failure(name)
+            self._reports.unreachable(name)
             raise NotSentError from None
         finally:
             self._calls.discard(call)
         if result is None:
             raise _drained()
         if isinstance(result, Broken):
-            if blame and result.kind is UpstreamError.TIMEOUT:
-                self._on_failure(name)
+            if blame:
+                report_broken(self._reports, name, began, result)
             raise UnansweredError(result)
+        if blame:
+            report_answer(self._reports, name, began, result.status, result.retry_after_s)
         return result
 
     def _pool(self, name: str) -> Pool:
@@ -199,23 +228,48 @@ class Engines:
         pool = self._pool(name)
         connection = pool.take() or await pool.connect()
         broken = await relay.run(connection, self._parts(outgoing, pool, exchange))
-        if isinstance(broken, Broken) and broken.untouched:
-            connection = await pool.connect()
+        if isinstance(broken, Broken) and not exchange.retries and self._may_resend(broken, exchange):
             exchange.retries += 1
+            connection = await pool.connect()
             exchange.upstream_error = None
             broken = await relay.run(connection, self._parts(outgoing, pool, exchange))
         return broken
+
+    def _may_resend(self, broken: Broken, exchange: Exchange | None = None) -> bool:
+        """Whether a request that met a dead connection may go over another one to the same backend."""
+        return broken.untouched and self._stale_connections and self._budgeted(exchange)
+
+    def _not_sent(self, exchange: Exchange, name: str) -> NotSentError | EndedError:
+        """Say what follows when no connection could be made."""
+        if not exchange.attempts and (exchange.retries or self._budgeted(exchange)):
+            return NotSentError()  # whoever has the second grant of a ticket refuses it then
+        message = f"backend {name} could not be reached, and this request is not tried again"
+        return EndedError(Outcome.REJECTED, 503, Reason.NO_BACKEND.value, message, Reason.NO_BACKEND, retry_after_s=1.0)
+
+    def _budgeted(self, exchange: Exchange | None) -> bool:
+        allowed = self._budget.take(time.monotonic())
+        if not allowed and exchange is not None:
+            exchange.retry_refused = True
+        return allowed
+
+    def _telling(self, name: str, began: float, on_first_token: Callable[[], None]) -> Callable[[], None]:
+        """Return what to do at the first token of a trial: it shows that the backend works."""
+
+        def first_token() -> None:
+            on_first_token()
+            self._reports.served(name, began)
+
+        return first_token
 
     @staticmethod
     def _parts(outgoing: Outgoing, pool: Pool, exchange: Exchange) -> Iterable[bytes]:
         request_id = headers.attempt_id(exchange.request_id, exchange.attempts + 1)
         return outgoing.parts(pool.authority, request_id)
 
-    def _end(self, relay: Relay, exchange: Exchange, name: str, broken: Broken | Stopped) -> None:
+    @staticmethod
+    def _end(relay: Relay, exchange: Exchange, broken: Broken | Stopped) -> None:
         """Tell the client that its answer will not be whole: with a status, or inside the stream that has begun."""
         ended = _drained() if isinstance(broken, Stopped) else _ended(broken)
-        if ended.outcome is Outcome.BACKEND_TIMEOUT:
-            self._on_failure(name)
         if not relay.delivery.started:
             raise ended
         exchange.outcome, exchange.reason, exchange.ending = ended.outcome, ended.reason, ended.ending

@@ -14,11 +14,13 @@ from proxy.policy.classify import LanePolicy, LengthPolicy, TooLong, Verdict, cl
 from proxy.policy.length import LengthEstimator
 from proxy.policy.limits import Mode
 from proxy.policy.outcome import Outcome, Reason
+from proxy.policy.prefixes import Prefix
 from proxy.policy.shadow import Decision, Would
 from proxy.policy.ticket import Ticket
 from proxy.wire import bodies, caps
 from proxy.wire.facts import Facts
 from proxy.wire.invalid import certain_refusal
+from proxy.wire.marks import MARK_CHARS, prefix_marks
 from proxy.wire.paths import Route
 
 
@@ -40,6 +42,8 @@ class Classification:
         self.estimator = LengthEstimator()
         self._context_tokens = context_tokens
         self._want_blocks = want_blocks
+        self.has_choice: Callable[[str | None], bool] = _never
+        """Whether several backends serve a model: then how prompts begin weighs in the choice."""
         self._ids = itertools.count(1)
 
     def enter(self, exchange: Exchange, route: Route, document: dict[str, Any]) -> tuple[Ticket, bytes]:
@@ -59,7 +63,10 @@ class Classification:
         """
         if exchange.mode is Mode.ENFORCE and (refusal := certain_refusal(route.endpoint, document)) is not None:
             raise bad_request(refusal)
-        facts = bodies.read_facts(route.endpoint, document, exchange.request_bytes, want_blocks=self._want_blocks)
+        wanted = self._want_blocks or self.has_choice(
+            model if isinstance(model := document.get("model"), str) else None
+        )
+        facts = bodies.read_facts(route.endpoint, document, exchange.request_bytes, want_blocks=wanted)
         exchange.facts = facts
         estimate = self.estimator.estimate(facts.model, facts)
         exchange.prompt_tokens_estimated = estimate.tokens
@@ -142,4 +149,17 @@ class Classification:
             at_once=at_once,
             tenant=exchange.tenant,
             priority=exchange.priority,
+            prefix=_prefix(facts, verdict.prompt_tokens) if self.has_choice(facts.model) else None,
         )
+
+
+def _never(_model: str | None) -> bool:
+    return False
+
+
+def _prefix(facts: Facts, prompt_tokens: int) -> Prefix | None:
+    """Return how a prompt begins; None when it is too short to tell."""
+    marks = prefix_marks(facts.blocks, (facts.model or "", facts.cache_salt or ""))
+    if not marks:
+        return None
+    return Prefix(marks, prompt_tokens * MARK_CHARS / sum(map(len, facts.blocks)))

@@ -38,6 +38,8 @@ app.command(
     help="Say what in the configuration, the engines and the traffic does not fit, each with the next step.",
 )
 app.command("proxy.explain_command:explain", name="explain", help="Say why a request was treated as it was.")
+backends = App(name="backends", help="Show the backends of a running proxy; take one out of service, or in again.")
+app.command(backends)
 
 
 class CommandError(Exception):
@@ -310,6 +312,53 @@ def verdict(
         json_output: print one JSON document.
     """
     return _order(source, {"do": "verdict", "verdict": judgement, "reason": reason}, json_output)
+
+
+@backends.command(name="list")
+def list_(
+    source: Source = _NOTHING, *, json_output: Annotated[bool, Parameter(name="--json", negative=())] = False
+) -> int:
+    """Show where each backend stands and what runs there.
+
+    Args:
+        source: where settings come from; only the admin address matters, to find the proxy on this machine.
+        json_output: print one JSON document.
+    """
+    return _order(source, {"do": "list_backends"}, json_output)
+
+
+@backends.command
+def drain(
+    name: str,
+    source: Source = _NOTHING,
+    *,
+    json_output: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> int:
+    """Give a backend nothing new; what runs there finishes. It holds until `resume` or a restart of the proxy.
+
+    Args:
+        name: what the proxy calls it; `lanewise backends list` shows the names.
+        source: where settings come from; only the admin address matters, to find the proxy on this machine.
+        json_output: print one JSON document.
+    """
+    return _order(source, {"do": "drain_backend", "backend": name}, json_output)
+
+
+@backends.command
+def resume(
+    name: str,
+    source: Source = _NOTHING,
+    *,
+    json_output: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> int:
+    """Let a drained backend serve again.
+
+    Args:
+        name: what the proxy calls it.
+        source: where settings come from; only the admin address matters, to find the proxy on this machine.
+        json_output: print one JSON document.
+    """
+    return _order(source, {"do": "resume_backend", "backend": name}, json_output)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -128,6 +128,16 @@ class Relay:
             if not self._done.done() or self._done.cancelled():
                 connection.abort()
 
+    @property
+    def head(self) -> Head | None:
+        """Status and headers of the answer; None before they came."""
+        return self._head
+
+    @property
+    def stream_error(self) -> errors.ErrorSeen | None:
+        """What an error frame inside the stream said."""
+        return None if self._scanner is None else self._scanner.error
+
     def stop(self, why: Stopped) -> None:
         """End the attempt from our side."""
         if self._connection is not None:

@@ -36,6 +36,7 @@ NO_LANE = "none"
 OTHER_MODEL = "other"
 CODE_CLASSES = ("2xx", "3xx", "4xx", "5xx")
 CAP_RULES = tuple(rule.value for rule in CapRule)
+RETRY_ENDS = ("ok", "failed", "budget_exhausted")
 QUEUE_ENDS = ("dispatched", "timeout", "disconnected")
 WOULD_CAP = "cap"
 WOULD_DECISIONS = (*(decision.value for decision in Decision), WOULD_CAP)
@@ -65,7 +66,7 @@ class _PerLane:
         self.output = Histogram(TOKENS)
         self.caps = dict.fromkeys(CAP_RULES, 0)
         self.disconnects = dict.fromkeys(Phase, 0)
-        self.retries = {"ok": 0, "failed": 0}
+        self.retries = dict.fromkeys(RETRY_ENDS, 0)
         self.truncated = 0
         self.misroutes = 0
         self.good = 0
@@ -167,6 +168,8 @@ class RequestMetrics:
             lane.disconnects[exchange.phase] += 1
         if exchange.retries:
             lane.retries["ok" if outcome is Outcome.OK else "failed"] += exchange.retries
+        if exchange.retry_refused:
+            lane.retries["budget_exhausted"] += 1
         if exchange.cap_rule in lane.caps:
             lane.caps[exchange.cap_rule] += 1
             lane.truncated += exchange.finish_reason in _FINISHED_BY_LENGTH
@@ -268,9 +271,10 @@ class RequestMetrics:
         )
         yield counter(
             "retries",
-            "Requests given to another connection because not one byte had been sent, by how they ended.",
+            "Requests given to a second connection because the first took nothing of them, by how they ended; "
+            "budget_exhausted: not given to one, because too many had been of late.",
             ("lane", "result"),
-            (((lane, result), of.retries[result]) for lane, of in lanes for result in ("ok", "failed")),
+            (((lane, result), of.retries[result]) for lane, of in lanes for result in RETRY_ENDS),
         )
         yield counter(
             "output_caps_applied",

@@ -12,6 +12,7 @@ from proxy.recorder import Counts
 
 _LANE = ("lane",)
 _BACKEND = ("backend",)
+_BREAKER = ("closed", "half_open", "open", "draining")
 
 
 def scheduler_families(snapshot: Snapshot) -> Iterator[Metric]:
@@ -68,9 +69,9 @@ def _dispatch_families(backends: Sequence[BackendSnapshot], lanes: tuple[str, ..
     )
     yield gauge(
         "concurrency_limit",
-        "Sequences that may run on a backend now; all lanes share it.",
+        "Sequences that may run on a backend now; all lanes share it. Fewer while it comes back.",
         _BACKEND,
-        (((of.name,), of.concurrency) for of in backends),
+        (((of.name,), of.allowed) for of in backends),
     )
     yield counter(
         "concurrency_limit_changes",
@@ -150,7 +151,21 @@ def backend_families(views: Sequence[BackendView]) -> Iterator[Metric]:
         "backend_up",
         "1 while a backend answers its probes.",
         _BACKEND,
-        (((of.name,), float(of.state is State.UP)) for of in views),
+        (((of.name,), float(of.state.answers)) for of in views),
+    )
+    yield gauge(
+        "backend_state",
+        "1 for what a backend gets: closed (all that it may; also while it comes back slowly), half_open (one request at "
+        "a time, as a trial), open (nothing: it does not answer, or requests failed there), draining (nothing new, by "
+        "order).",
+        ("backend", "state"),
+        (((of.name, word), float(word == _breaker(of))) for of in views for word in _BREAKER),
+    )
+    yield counter(
+        "backend_state_changes",
+        "How often a backend came into a state (docs/backends.md has the table).",
+        ("backend", "state"),
+        (((of.name, state.value), of.entered.get(state, 0)) for of in views for state in State),
     )
     yield gauge(
         "backend_waiting_requests",
@@ -170,6 +185,14 @@ def backend_families(views: Sequence[BackendView]) -> Iterator[Metric]:
         _BACKEND,
         (((of.name,), of.scrape_age_s) for of in views if of.scrape_age_s is not None),
     )
+
+
+def _breaker(view: BackendView) -> str:
+    if view.drained:
+        return "draining"
+    if view.state is State.HALF_OPEN:
+        return "half_open"
+    return "closed" if view.state.usable else "open"
 
 
 def recorder_families(counts: Counts) -> Iterator[Metric]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from proxy.policy.entry import Entry
 from proxy.policy.installments import PartResult, PrefixCache
+from proxy.policy.job import NEVER
 from proxy.policy.limiter import Limiter
 from proxy.policy.limits import BackendLimits
 from proxy.policy.outcome import Ending
+from proxy.policy.prefixes import PrefixMemory
 
 if TYPE_CHECKING:
     from proxy.policy.job import Job
@@ -26,8 +29,14 @@ class Blocked(StrEnum):
     """Another long prompt is being fed there in parts."""
     PAUSE = "pause"
     """It pauses between two parts while others run."""
+    TENANT = "tenant"
+    """As much of its tenant runs as may."""
     HELD = "held"
     """Its next free room is kept for a ticket that has waited far too long."""
+    BUSY = "busy"
+    """The engine said 429 or 503: it is left alone for a while."""
+    TRIAL = "trial"
+    """One request shows whether it works again; the others wait for that."""
 
 
 class Backend:
@@ -35,6 +44,17 @@ class Backend:
 
     def __init__(self, limits: BackendLimits, lanes: int) -> None:
         self.up = True
+        """New tickets may come: it can be reached and is not drained by order."""
+        self.reachable = True
+        self.drained = False
+        self.entry = Entry()
+        """How it comes back."""
+        self.tried: Job | None = None
+        """The one request of its trial."""
+        self.hold_until = 0.0
+        self.caches = True
+        """Whether it has one prefix cache, as far as it says."""
+        self.prefixes = PrefixMemory(limits.kv_tokens)
         self.in_flight = 0
         """Sequences that run."""
         self.requests = 0
@@ -71,6 +91,44 @@ class Backend:
         self.limiter.configure(now, limits.concurrency, limits.adaptive, self.in_flight)
         self.limits = limits
         self.kv_limit = _kv_limit(limits)
+        self.prefixes.resize(limits.kv_tokens)
+
+    def set_reachable(self, reachable: bool) -> None:
+        """Take whether it can be reached; one that could not be has lost what it had computed."""
+        self.reachable = reachable
+        self.up = reachable and not self.drained
+        if not reachable:
+            self.prefixes.clear()
+
+    def set_drained(self, drained: bool) -> None:
+        """Take the order to give it nothing new, or that the order is over."""
+        self.drained = drained
+        self.up = self.reachable and not drained
+
+    def set_caching(self, caches: bool) -> None:
+        """Take whether it has a prefix cache, which is empty now."""
+        self.caches = caches
+        self.prefixes.clear()
+
+    def enter(self, entry: Entry) -> None:
+        """Take how it comes back from now on."""
+        self.entry = entry
+        self.tried = None
+
+    def left_alone(self, now: float) -> bool:
+        """Return whether it should get nothing more just now, although it is up."""
+        return self.tried is not None or self.hold_until > now
+
+    def cap(self, now: float) -> int:
+        """Return how many sequences may run at `now`."""
+        return self.limiter.cap if self.entry.ramp is None else self.entry.ramp.limit(now, self.limiter.cap)
+
+    def changes_at(self, now: float) -> float:
+        """Return when it may get more only because time has passed."""
+        at = self.hold_until if self.hold_until > now else NEVER
+        if self.entry.ramp is not None:
+            at = min(at, self.entry.ramp.next_step(now, self.limiter.cap))
+        return at
 
     def look(self, now: float) -> None:
         """Let the limiter move by what was measured since it looked last."""
@@ -97,11 +155,15 @@ class Backend:
 
         An idle backend takes any one request, however large: each bound yields to it.
         """
-        if not self.up:
+        if not self.up and not (self.drained and self.reachable and self.started is job):
             return Blocked.NONE_UP
+        if self.hold_until > now:
+            return Blocked.BUSY
+        if self.tried is not None:
+            return Blocked.TRIAL
         lane = job.queue.lane
         if self.in_flight:
-            if self.in_flight + slots > self.limiter.cap:
+            if self.in_flight + slots > (self.limiter.cap if self.entry.ramp is None else self.cap(now)):
                 return Blocked.CAP
             if self.kv_limit is not None and self.kv + kv > self.kv_limit:
                 return Blocked.KV
@@ -135,6 +197,10 @@ class Backend:
         self.widest = max(self.widest, slots)
         self.requests += 1
         self.grants += 1
+        if self.entry.trial:
+            self.tried = job
+        if job.ticket.prefix is not None:
+            self.prefixes.note(job.ticket.prefix)
 
     def release_prefill(self, job: Job) -> None:
         """Give the prefill budget of `job` back; again is harmless."""
@@ -151,6 +217,8 @@ class Backend:
         self.requests -= 1
         job.held_kv = job.held_slots = job.held_output = job.refund = 0
         job.backend = None
+        if self.tried is job:
+            self.tried = None
 
     def forget_started(self, job: Job) -> None:
         """Let the next long prompt start, if it was `job` that stood in its way."""
@@ -175,9 +243,16 @@ class Backend:
         self.recomputed_tokens += max(0, expected - cached)
         return miss
 
-    def cost(self, prefill: int, c0: float, w: float) -> float:
+    def cost(self, prefill: float, c0: float, w: float) -> float:
         """Return the outstanding work in engine seconds, with `prefill` more tokens, over the relative speed."""
         return ((self.prefill_total + prefill) * c0 + w * self.output) / self.limits.weight
+
+    def uncached(self, job: Job, prefill: int) -> float:
+        """Return how many of `prefill` prompt tokens of `job` would really be computed here, as far as is known."""
+        prefix = job.ticket.prefix
+        if prefix is None or not self.caches:
+            return prefill
+        return max(0.0, prefill - self.prefixes.cached_tokens(prefix))
 
     @property
     def running(self) -> str:
@@ -185,7 +260,7 @@ class Backend:
         return f"{self.in_flight}/{self.limiter.cap} in flight"
 
     def __repr__(self) -> str:
-        state = self.running if self.up else f"down, {self.in_flight} in flight"
+        state = self.running if self.up else f"{'drained' if self.drained else 'down'}, {self.in_flight} in flight"
         return f"<Backend {self.name} {state}>"
 
 

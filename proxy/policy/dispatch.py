@@ -355,7 +355,7 @@ class Dispatcher:
         """
         known = self._board.backend(backend)
         known.cache = PrefixCache(enabled=enabled, granularity=granularity, trusted=trusted)
-        known.prefixes.clear()
+        known.set_caching(enabled)
         self._parts.unpark(known, now)
         return self._pass(now)
 

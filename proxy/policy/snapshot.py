@@ -10,6 +10,7 @@ from proxy.policy.lane import Lane
 from proxy.policy.limiter import Cause, Direction, Move
 from proxy.policy.matching import Matcher
 from proxy.policy.outcome import Ending
+from proxy.policy.tenants import TenantSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,12 @@ class BackendSnapshot:
     output_tokens: int
     """Reported with the endings, in all."""
     endings: Mapping[Ending, int]
+    allowed: int
+    """Sequences that may run now: fewer than `concurrency` in a trial or a slow start."""
+    held_back_s: float
+    """How long it is still left alone because it said that it is busy; 0: it is not."""
+    drained: bool
+    """By order it gets nothing new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,8 @@ class Snapshot:
     draining: bool
     live: int
     """Tickets in the Dispatcher, waiting and running."""
+    tenants: tuple[TenantSnapshot, ...] = ()
+    """All that were ever seen; none while tenants do not matter."""
 
 
 def show_lane(lane: Lane, matcher: Matcher, now: float) -> LaneSnapshot:
@@ -130,8 +139,8 @@ def show_lane(lane: Lane, matcher: Matcher, now: float) -> LaneSnapshot:
     )
 
 
-def show_backend(backend: Backend, budget: int | None, *, fed: bool) -> BackendSnapshot:
-    """Return `backend` as it is."""
+def show_backend(backend: Backend, budget: int | None, now: float, *, fed: bool) -> BackendSnapshot:
+    """Return `backend` as it is at `now`."""
     return BackendSnapshot(
         name=backend.name,
         up=backend.up,
@@ -159,4 +168,7 @@ def show_backend(backend: Backend, budget: int | None, *, fed: bool) -> BackendS
             Ending.IGNORED: backend.ignored,
             Ending.DROPPED: backend.dropped,
         },
+        allowed=1 if backend.entry.trial else backend.cap(now),
+        held_back_s=max(0.0, backend.hold_until - now),
+        drained=backend.drained,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from proxy.exchange import UpstreamError
 from proxy.upstream.connection import Broken, Connection
 from proxy.upstream.head import Head
+from proxy.wire.retryafter import retry_after_s
 
 LARGEST_ANSWER = 32 * 1024 * 1024
 """Bytes. The ids of a million tokens are about eight."""
@@ -18,6 +19,8 @@ class Answer:
 
     status: int
     body: bytes
+    retry_after_s: float | None = None
+    """How long the engine asks to be left alone; None: it does not say."""
 
 
 class Call:
@@ -79,7 +82,8 @@ class Call:
         """Take the answer for whole. The connection already belongs to somebody else."""
         assert self._head is not None
         self._connection = None
-        self._finish(Answer(self._head.status, b"".join(self._body)))
+        asked = retry_after_s(self._head.get(b"retry-after"), self._head.get(b"retry-after-ms"))
+        self._finish(Answer(self._head.status, b"".join(self._body), asked))
 
     def on_broken(self, broken: Broken) -> None:
         """Give the answer up."""

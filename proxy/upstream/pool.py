@@ -1,17 +1,16 @@
 """Connections to one backend, kept warm: last in, first out, without a cap. Lanes limit, not the pool."""
 
 import asyncio
-import logging
 import os
 import socket
 import ssl
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from proxy.upstream.connection import Connection
-
-_log = logging.getLogger("lanewise")
+from proxy.upstream.names import Names
 
 
 class ConnectError(OSError):
@@ -56,9 +55,12 @@ class Pool:
         address: where the backend listens.
         connect_timeout_s: seconds for a connection to be made.
         idle_s: seconds that an unused connection is kept. Below the engine's own keep-alive time (uvicorn: 5 s).
+        names: knows where its name leads.
     """
 
-    def __init__(self, address: Origin, *, connect_timeout_s: float = 2.0, idle_s: float = 4.0) -> None:
+    def __init__(
+        self, address: Origin, *, connect_timeout_s: float = 2.0, idle_s: float = 4.0, names: Names | None = None
+    ) -> None:
         self.address = address
         self.authority = address.authority
         self._connect_timeout_s = connect_timeout_s
@@ -68,9 +70,12 @@ class Pool:
         self._sweep: asyncio.TimerHandle | None = None
         self._tls = ssl.create_default_context() if address.tls else None
         self._closed = False
-        self._good: str | None = None
-        """Address that the last connection went to: in use while the name cannot be resolved."""
-        self._unresolved = False
+        self._names = names or Names()
+        self._names.watch(address.host, self._moved)
+        self._valid: frozenset[str] | None = None
+        """The addresses that count since the name moved; None: it has not."""
+        self._at: dict[Connection, str] = {}
+        """Where each connection goes."""
         self.opened = 0
         """Connections made so far."""
 
@@ -114,40 +119,51 @@ class Pool:
             async with asyncio.timeout(self._connect_timeout_s):
                 connection = await self._connect()
         except TimeoutError:
+            self._names.look_soon(self.address.host)
             raise ConnectError(f"no connection within {self._connect_timeout_s:g} s") from None
         except OSError as error:
-            raise ConnectError(f"cannot connect: {os.strerror(error.errno) if error.errno else error}") from None
+            raise ConnectError(f"cannot connect: {_reason(error)}") from None
         self.opened += 1
         return connection
 
     async def _connect(self) -> Connection:
-        """Connect by name; while the name cannot be resolved, to the address it had last."""
+        """Connect to where the name leads; when nobody is there, look whether it leads elsewhere now."""
+        host = self.address.host
+        addresses = await self._names.addresses(host)
         try:
-            connection = await self._connect_to(self.address.host)
-        except socket.gaierror as error:
-            if self._good is None:
+            return await self._connect_to(addresses)
+        except OSError:
+            found = await self._names.look_again(host)
+            if found == addresses:
                 raise
-            if not self._unresolved:
-                self._unresolved = True
-                _log.warning(
-                    "%s cannot be resolved (%s); %s stays in use for it", self.address.host, error.strerror, self._good
-                )
-            return await self._connect_to(self._good)
-        self._unresolved = False
-        return connection
+            return await self._connect_to(found)
 
-    async def _connect_to(self, host: str) -> Connection:
+    async def _connect_to(self, addresses: Sequence[str]) -> Connection:
+        """Connect to the first of some addresses where somebody is."""
+        loop = asyncio.get_running_loop()
         name = self.address.host if self._tls else None
-        transport, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(self._give, self._forget), host, self.address.port, ssl=self._tls, server_hostname=name
-        )
-        if (peer := transport.get_extra_info("peername")) is not None:
-            self._good = str(peer[0])
-        return connection
+        for nth, address in enumerate(addresses, 1):
+            try:
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self._give, self._forget),
+                    address,
+                    self.address.port,
+                    ssl=self._tls,
+                    server_hostname=name,
+                )
+            except OSError:
+                if nth == len(addresses):
+                    raise
+                continue
+            if not connection.closed:
+                self._at[connection] = address
+            return connection
+        raise OSError("the name has no address")
 
     def close(self) -> None:
         """Close what is idle now and whatever becomes idle later."""
         self._closed = True
+        self._names.unwatch(self.address.host, self._moved)
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -156,7 +172,7 @@ class Pool:
 
     def _give(self, connection: Connection) -> None:
         """Take a connection back that has delivered its answer."""
-        if self._closed:
+        if self._closed or (self._valid is not None and self._at.get(connection) not in self._valid):
             connection.abort()
             return
         connection.idle_since = time.monotonic()
@@ -166,6 +182,15 @@ class Pool:
 
     def _forget(self, connection: Connection) -> None:
         self._idle.pop(connection, None)
+        self._at.pop(connection, None)
+
+    def _moved(self, addresses: Sequence[str]) -> None:
+        """Take where the name leads now: end connections that go elsewhere, those in use when they are idle."""
+        self._valid = frozenset(addresses)
+        for connection in list(self._idle):
+            if self._at.get(connection) not in self._valid:
+                del self._idle[connection]
+                connection.abort()
 
     def _close_old(self) -> None:
         """Close what has been idle too long; come back when the next one will have been."""
@@ -178,3 +203,8 @@ class Pool:
                 return
             del self._idle[connection]
             connection.abort()
+
+
+def _reason(error: OSError) -> str:
+    resolving = isinstance(error, socket.gaierror)  # its numbers are not those of the system
+    return str(error.strerror or error) if resolving or not error.errno else os.strerror(error.errno)

@@ -165,7 +165,7 @@ async def test_failed_connections_of_requests_count_as_failed_probes(engine, wat
     watched.backends.report_failure("unknown")
     assert (watched.view.state, watched.view.reported_failures) == (State.DOWN, 2)
     await watched.backends.probe("b0")
-    assert watched.view.state is State.UP
+    assert watched.view.state is State.SLOW_START
 
 
 async def test_a_failure_before_the_first_probe_decides_nothing(engine, watch):
@@ -257,7 +257,7 @@ CACHE = 'vllm:cache_config_info{block_size="16",enable_prefix_caching="True",eng
 async def test_what_an_engine_says_of_its_prefix_cache_is_told_once_and_again_after_a_restart(engine, watch):
     told = []
     watched = watch(engine.url)
-    watched.backends._on_caching = lambda name, caching: told.append((name, caching))
+    watched.backends._learner._on_caching = lambda name, caching: told.append((name, caching))
     await watched.backends.probe("b0")
     assert told == [("b0", PrefixCaching())]
     engine.answers["/metrics"] = (200, CACHE % 0 + CACHE % 1 + "process_start_time_seconds 100.0\n")

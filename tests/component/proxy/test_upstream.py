@@ -8,6 +8,7 @@ from conftest import until
 from engines import Engine, Peer, Received, healthy
 
 from proxy.upstream.connection import Broken
+from proxy.upstream.names import Names
 from proxy.upstream.pool import ConnectError, Origin, Pool
 
 GET = (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 1.1.1.1\r\n\r\n",)
@@ -203,39 +204,64 @@ def test_an_origin_is_a_http_url(url):
         Origin.of_url(url)
 
 
-class FewNames:
-    """The running loop, whose resolver knows the names that a test says; addresses need none."""
+class NameServer:
+    """Knows the names that a test says."""
 
-    def __init__(self, known):
-        self.known = known
-        self.asked = []
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, *addresses):
+        self.addresses = addresses
+        self.asked = 0
 
-    def __getattr__(self, name):
-        return getattr(self._loop, name)
-
-    async def create_connection(self, factory, host, port, **more):
-        self.asked.append(host)
-        if host not in self.known and not host[0].isdigit():
+    async def __call__(self, host):
+        self.asked += 1
+        if not self.addresses:
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-        return await self._loop.create_connection(factory, self.known.get(host, host), port, **more)
+        return self.addresses
 
 
-async def test_the_last_good_address_stays_in_use_while_the_name_cannot_be_resolved(engine, monkeypatch, caplog):
-    loop = FewNames({"engine.test": "127.0.0.1"})
-    monkeypatch.setattr("proxy.upstream.pool.asyncio.get_running_loop", lambda: loop)
-    pool = Pool(Origin("engine.test", engine.port))
+async def test_the_last_good_address_stays_in_use_while_the_name_cannot_be_resolved(engine):
+    server = NameServer("127.0.0.1")
+    names = Names(server)
+    pool = Pool(Origin("engine.test", engine.port), names=names)
     assert (await ask(await pool.connect())).heads[0].status == 200
-    loop.known.clear()
-    for _ in range(2):
-        assert (await ask(await pool.connect())).heads[0].status == 200
-    assert loop.asked == ["engine.test", "engine.test", "127.0.0.1", "engine.test", "127.0.0.1"]
-    assert caplog.text.count("engine.test cannot be resolved") == 1
+    server.addresses = ()
+    await names.look_again("engine.test")
+    assert (await ask(await pool.connect())).heads[0].status == 200
     pool.close()
 
 
-async def test_a_name_that_never_resolved_is_no_connection(engine, monkeypatch):
-    loop = FewNames({})
-    monkeypatch.setattr("proxy.upstream.pool.asyncio.get_running_loop", lambda: loop)
-    with pytest.raises(ConnectError, match="cannot connect"):
-        await Pool(Origin("engine.test", engine.port)).connect()
+async def test_a_name_that_never_resolved_is_no_connection(engine):
+    with pytest.raises(ConnectError, match=r"cannot connect: engine\.test cannot be resolved"):
+        await Pool(Origin("engine.test", engine.port), names=Names(NameServer())).connect()
+
+
+async def test_the_next_address_of_a_name_is_tried_when_nobody_is_at_the_first(engine):
+    pool = Pool(Origin("engine.test", engine.port), names=Names(NameServer("127.0.0.9", "127.0.0.1")))
+    assert (await ask(await pool.connect())).heads[0].status == 200
+    pool.close()
+
+
+async def test_when_nobody_is_there_any_more_the_name_is_looked_up_at_once(engine):
+    server = NameServer("127.0.0.9")
+    names = Names(server)
+    pool = Pool(Origin("engine.test", engine.port), names=names)
+    await names.addresses("engine.test")
+    server.addresses = ("127.0.0.1",)
+    assert (await ask(await pool.connect())).heads[0].status == 200
+    assert server.asked == 2
+    pool.close()
+
+
+async def test_when_a_name_moves_idle_connections_end_and_busy_ones_when_they_are_idle(engine):
+    server = NameServer("127.0.0.1")
+    names = Names(server)
+    pool = Pool(Origin("engine.test", engine.port), names=names)
+    idle, busy = await pool.connect(), await pool.connect()
+    await ask(idle)
+    asking = asyncio.ensure_future(ask(busy))
+    await asyncio.sleep(0)
+    server.addresses = ("127.0.0.9",)
+    await names.look_again("engine.test")
+    assert (pool.idle, idle.closed) == (0, True)
+    assert (await asking).heads[0].status == 200, "what runs is finished where it is"
+    assert (pool.idle, busy.closed, pool.take()) == (0, True, None)
+    pool.close()

@@ -1,5 +1,7 @@
 """Gauges of the moment: from the Dispatcher, the probes, the recorder."""
 
+import pytest
+
 from proxy.backends import BackendView, State
 from proxy.metrics.exposition import render_at_once
 from proxy.metrics.state import backend_families, recorder_families, scheduler_families
@@ -90,7 +92,8 @@ def test_without_a_budget_there_is_no_limit_series():
 def test_an_unknown_engine_value_has_no_series():
     unknown = BackendView("npu", "http://a:1", State.DOWN, scrape_age_s=90.0)
     known = BackendView("gpu", "http://b:1", State.UP, waiting=0.0, kv_usage=0.5, scrape_age_s=1.0)
-    assert lines(backend_families((unknown, known))) == [
+    shown = [line for line in lines(backend_families((unknown, known))) if "backend_state" not in line]
+    assert shown == [
         'lanewise_backend_up{backend="npu"} 0.0',
         'lanewise_backend_up{backend="gpu"} 1.0',
         'lanewise_backend_waiting_requests{backend="gpu"} 0.0',
@@ -108,3 +111,24 @@ def test_lost_records_are_counted_by_reason():
         'lanewise_recorder_dropped_total{reason="queue_full"} 0.0',
         'lanewise_recorder_dropped_total{reason="disk_error"} 2.0',
     ]
+
+
+@pytest.mark.parametrize(
+    ("state", "drained", "word"),
+    [
+        (State.UP, False, "closed"),
+        (State.SLOW_START, False, "closed"),
+        (State.HALF_OPEN, False, "half_open"),
+        (State.TRIPPED, False, "open"),
+        (State.DOWN, False, "open"),
+        (State.STARTING, False, "open"),
+        (State.UP, True, "draining"),
+    ],
+)
+def test_what_a_backend_gets_is_one_word_of_four(state, drained, word):
+    view = BackendView("npu", "http://a:1", state, drained=drained, entered={state: 3})
+    shown = lines(backend_families((view,)))
+    assert [line for line in shown if line.startswith("lanewise_backend_state{") and line.endswith(" 1.0")] == [
+        f'lanewise_backend_state{{backend="npu",state="{word}"}} 1.0'
+    ]
+    assert f'lanewise_backend_state_changes_total{{backend="npu",state="{state.value}"}} 3.0' in shown
