@@ -105,7 +105,7 @@ def test_without_a_step_classes_mean_nothing(desk):
 
 OFFERS = st.lists(
     st.tuples(
-        st.sampled_from(["offer", "offer", "offer", "first", "leave", "give_back", "time", "down", "up"]),
+        st.sampled_from(["offer", "offer", "offer", "first", "leave", "give_back", "time", "down", "up", "reload"]),
         st.integers(1, 4000),
         st.integers(0, 300),
         st.sampled_from(["a", "b", "c", None]),
@@ -117,10 +117,11 @@ OFFERS = st.lists(
 )
 
 
-def drive(steps, *, one_tenant=False, **scheduling):
+def drive(steps, *, one_tenant=False, reloads=(), **scheduling):
     """Play a script; return all effects in order, and the Dispatcher."""
     settings = {"lanes": LANES, "drop_factor": 3.0, **scheduling}
-    d = Dispatcher(Scheduling(**settings), [BackendLimits("x", 3), BackendLimits("y", 2)])
+    backends = [BackendLimits("x", 3), BackendLimits("y", 2)]
+    d = Dispatcher(Scheduling(**settings), backends)
     now, effects, live = 0.0, [], {}
 
     def keep(found):
@@ -151,6 +152,9 @@ def drive(steps, *, one_tenant=False, **scheduling):
             keep(d.give_back(now, chosen))
         elif what in {"down", "up"}:
             keep(d.set_backend_up(now, "xy"[prompt % 2], what == "up"))
+        elif what == "reload" and reloads:
+            changed = settings | {"fairness": reloads[prompt % len(reloads)], "drop_factor": (None, 3.0)[output % 2]}
+            keep(d.reconfigure(now, Scheduling(**changed), backends))
         else:
             now += prompt / 2000
             keep(d.wake(now))
@@ -164,14 +168,15 @@ def test_a_single_tenant_gives_the_same_decisions_as_fairness_off(steps):
     assert with_tenants == without
 
 
-@given(OFFERS, st.booleans())
-def test_whatever_happens_accounts_end_empty_and_never_below_zero(steps, by_tokens):
+@given(OFFERS, st.booleans(), st.booleans())
+def test_whatever_happens_accounts_end_empty_and_never_below_zero(steps, by_tokens, reloaded):
     limits = TenantLimits(waiting_requests=3, waiting_tokens=5000, sequences=2, tokens_per_minute=40_000)
     fairness = Fairness(by_tokens=by_tokens, tenants={"a": TenantLimits(weight=3.0)}, others=limits)
-    effects, d, live = drive(steps, fairness=fairness, priority_step_s=3.0)
+    reloads = (None, fairness, Fairness(others=limits), Fairness(by_tokens=False))
+    effects, d, live = drive(steps, reloads=reloads if reloaded else (), fairness=fairness, priority_step_s=3.0)
     for tenant in d.snapshot(0.0).tenants:
         assert min(tenant.waiting_requests, tenant.waiting_tokens, tenant.running, tenant.granted) >= 0
-        if tenant.name != "a":
+        if tenant.name != "a" and not reloaded:
             assert tenant.waiting_requests <= 3
     for i in list(live):
         d.leave(1e6, i, Ending.IGNORED)
