@@ -5,7 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.policy.dispatch import Dispatcher
-from proxy.policy.limits import Adaptive, BackendLimits, Installments, LaneLimits, Scheduling
+from proxy.policy.limits import (
+    Adaptive,
+    BackendLimits,
+    Fairness,
+    Installments,
+    LaneLimits,
+    Scheduling,
+    TenantLimits,
+)
 from proxy.policy.outcome import Ending, Reason
 from proxy.policy.shadow import Decision, Shadow, Would
 from proxy.policy.ticket import Ticket
@@ -201,3 +209,10 @@ def test_whatever_happens_everyone_is_decided_and_nothing_stays_held(events, str
     p.leave(*live)
     assert all(would.decision is not None for would in decided)
     assert p.held() == (0, 0, 0)
+
+
+def test_limits_of_tenants_are_decided_on_paper_too(paper):
+    p = paper(concurrency=1, fairness=Fairness(others=TenantLimits(waiting_requests=1)))
+    (_, sent), (_, queued), (_, rejected), (_, other) = (p.offer(tenant=name) for name in ("a", "a", "a", "b"))
+    assert [would.decision for would in (sent, queued, rejected, other)] == [Decision.SEND, None, Decision.REJECT, None]
+    assert rejected.reason is Reason.TENANT_LIMIT
