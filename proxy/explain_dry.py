@@ -18,7 +18,6 @@ from proxy.wire import trace
 from proxy.wire.paths import Route, route
 from proxy.wire.trace import Record
 
-
 _PATHS = {
     "chat": "/v1/chat/completions",
     "completions": "/v1/completions",

@@ -80,8 +80,13 @@ class Asker:
         headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
         try:
             async with self._session.get(url, headers=headers, allow_redirects=False) as answer:
-                body = await answer.content.read(LARGEST_ANSWER)
-                return Answer(answer.status, body.decode("utf-8", "replace"))
+                parts, size = [], 0
+                async for part in answer.content.iter_any():
+                    parts.append(part)
+                    size += len(part)
+                    if size > LARGEST_ANSWER:
+                        raise GatherError(f"the answer is larger than {LARGEST_ANSWER // 2**20} MiB")
+                return Answer(answer.status, b"".join(parts).decode("utf-8", "replace"))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise GatherError(_why(error)) from None
 
