@@ -29,7 +29,7 @@ def full(job: Job) -> tuple[Reason, str] | None:
 def over_tenant_limit(job: Job, now: float, detail: str, retry_after_s: float) -> Refuse:
     """Refuse a ticket of a tenant that has had its share of this minute."""
     refuse = reject(job, now, Reason.TENANT_LIMIT, _of_tenant(job, detail))
-    return replace(refuse, retry_after_s=retry_after_s)
+    return replace(refuse, retry_after_s=max(1.0, retry_after_s))
 
 
 def expire(job: Job, now: float) -> Refuse:

@@ -17,11 +17,13 @@ from proxy.policy.lane import Lane, LaneQueue
 from proxy.policy.limits import (
     BackendLimits,
     BudgetMode,
+    Fairness,
     Installments,
     LaneLimits,
     LaneOrder,
     QueueOrder,
     Scheduling,
+    TenantLimits,
 )
 from proxy.policy.outcome import Ending, Outcome, Reason
 from proxy.policy.ticket import Grant, Ticket
@@ -46,6 +48,14 @@ SCHEDULING = st.builds(
     prefill_budget_tokens=st.sampled_from([None, 600, BUDGET]),
     drop_factor=st.sampled_from([None, 1.0, 3.0]),
     installments=st.sampled_from([None, Installments(), Installments(part_tokens=256, pause=1.0)]),
+    fairness=st.sampled_from(
+        [
+            None,
+            Fairness(tenants={"a": TenantLimits(weight=3.0)}),
+            Fairness(by_tokens=False, others=TenantLimits(waiting_requests=2, sequences=4, tokens_per_minute=30_000)),
+        ]
+    ),
+    priority_step_s=st.sampled_from([0.0, 2.0]),
 )
 
 
@@ -100,6 +110,7 @@ class Shadow:
         self.done, self.home = Counter(), {}
         self.pause = dict.fromkeys(self.limits, 0.0)
         self.given_back = set()
+        self.anew = Counter()
         self.ends = Counter()
 
     # -- what happens
@@ -125,6 +136,8 @@ class Shadow:
             model=(None, "m", "n", "x")[number // 7 % 4],
             streams=splittable or number % 2 == 0,
             splittable=splittable,
+            tenant=(None, "a", "b")[number // 11 % 3],
+            priority=number // 13 % 3 - 1,
         )
         self.waiting[ticket.id] = ticket
         self.read(self.dispatcher.offer(self.now, ticket))
@@ -165,6 +178,7 @@ class Shadow:
         self.done.pop(i, None)
         self.home.pop(i, None)
         self.waiting[i] = ticket
+        self.anew[i] += 1
 
     def leave(self, number):
         """A client goes, wherever its request stands."""
@@ -280,6 +294,20 @@ class Shadow:
             assert (lane.head_blocked is None) == (lane.waiting_requests + lane.returned + lane.parked == 0)
         for backend in seen.backends:
             self.check_backend(backend)
+        for tenant in seen.tenants:
+            self.check_tenant(tenant)
+
+    def check_tenant(self, tenant):
+        def of(tickets):
+            return [ticket for ticket in tickets if (ticket.tenant or "") == tenant.name]
+
+        running = of([held.ticket for held in self.held.values()] + list(self.parked.values()))
+        assert tenant.running == sum(ticket.sequences for ticket in running)
+        most = self.scheduling.fairness.limits_of(tenant.name).sequences
+        assert most is None or tenant.running <= most or len(running) == 1
+        anew = self.given_back | {i for i in self.waiting if self.anew[i]}
+        new = [ticket for ticket in of(self.waiting.values()) if ticket.id not in anew]
+        assert (tenant.waiting_requests, tenant.waiting_tokens) == (len(new), sum(x.prompt_tokens for x in new))
 
     def check_backend(self, backend):
         there = [held for held in self.held.values() if held.name == backend.name]
@@ -320,6 +348,8 @@ class Shadow:
         for backend in seen.backends:
             assert (backend.in_flight, backend.requests, backend.prefill_tokens) == (0, 0, 0)
             assert (backend.kv_tokens, backend.output_tokens_expected, backend.started) == (0, 0, None)
+        for tenant in seen.tenants:
+            assert (tenant.waiting_requests, tenant.waiting_tokens, tenant.running) == (0, 0, 0)
         assert self.ends == Counter(range(1, self.count + 1)), "a ticket did not end exactly once"
 
 
