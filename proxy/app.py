@@ -9,8 +9,10 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterator
 from importlib.metadata import version
+from pathlib import Path
 
 import uvloop
+from prometheus_client.metrics_core import Metric
 
 from proxy import process, recorder, tasks
 from proxy.account import Account, Observer
@@ -26,8 +28,10 @@ from proxy.feeding import Feeding
 from proxy.handler import Corridor, HandlerLimits, Rooms
 from proxy.history import HistoryFile, state_directory
 from proxy.inforce import InForce
+from proxy.lengths import ExactLengths, LengthMemory
 from proxy.listener import Listener, ListenerLimits, PureParserError, check_parser
 from proxy.metrics import Metrics
+from proxy.metrics.lengths import length_families
 from proxy.modes import Modes
 from proxy.orders import Orders
 from proxy.pace import Pace
@@ -122,6 +126,9 @@ class App:
         self.reloader = Reloader(self, self.in_force, read)
         self._control = Control(Orders(self.backends, self.admission.snapshot, self.reloader.obey).obey)
         self.explanations = Explanations(self.in_force, self.classification.estimator)
+        self.exact = ExactLengths(settings.estimate, self.engines, self.backends.up_for, self.classification)
+        self.metrics.extra.append(self._length_families)
+        self._lengths = LengthMemory(self.classification.estimator, None)
         self._admin = Admin(settings.admin, self.metrics, self.status, self.explanations)
         self._turn = itertools.count()
         self.corridor: Corridor | None = None
@@ -153,6 +160,8 @@ class App:
         self._server = await asyncio.get_running_loop().create_server(self._listener, sock=sock, backlog=BACKLOG)
         self.listen = Address(self.settings.listen.host, sock.getsockname()[1])
         await self.reloader.begin(self._loaded, self._history_file())
+        self._lengths.path = self._length_file()
+        await self._lengths.begin()
         await self._control.start(self.admin_listen.port)
         self._say_where()
 
@@ -185,6 +194,7 @@ class App:
         self.tenancy.configure(settings)
         self.repeats.configure(settings)
         self.explanations.configure(settings)
+        self.exact.settings = settings.estimate
         self._limit([one.name for one in met if not one.up])
         self.backends.introduce(met)
         if settings.installments != old.installments:
@@ -227,6 +237,7 @@ class App:
         self.engines.close()
         self.admission.close()
         self.metrics.lag.stop()
+        await self._lengths.close()
         await self.backends.close()
         await self.names.close()
         await self._admin.close()
@@ -249,6 +260,7 @@ class App:
             self.tenancy,
             self.repeats,
             self.explanations,
+            self.exact,
         )
 
     def _make_listener(self, corridor: Corridor) -> Listener:
@@ -293,6 +305,13 @@ class App:
     def _history_file(self) -> HistoryFile | None:
         directory = state_directory(self.settings, os.environ)
         return None if directory is None else HistoryFile(directory, self.admin_listen.port)
+
+    def _length_file(self) -> Path | None:
+        directory = state_directory(self.settings, os.environ) if self.settings.estimate.remember else None
+        return None if directory is None else directory / f"lengths-{self.admin_listen.port}.json"
+
+    def _length_families(self) -> Iterator[Metric]:
+        return length_families(self.exact.asked, self.classification.estimator, self.settings.model_labels)
 
     def _reachable(self) -> Iterator[str]:
         """Yield the backends that are up, each time beginning with another."""

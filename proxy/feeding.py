@@ -77,6 +77,10 @@ class Feeding:
         self._ask_again: dict[str, float] = {}
         self._turn = 0
 
+    def would_split(self, ticket: Ticket) -> bool:
+        """Return whether the token ids of a prompt are going to be found, because it would go in parts."""
+        return ticket.splittable and self._admission.dispatcher.would_feed(time.monotonic(), ticket)
+
     async def prepare(
         self, exchange: Exchange, ticket: Ticket, document: Mapping[str, Any], outgoing: Outgoing
     ) -> tuple[Ticket, SplitPrompt | None]:

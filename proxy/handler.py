@@ -26,6 +26,7 @@ from proxy.delivery import ClientSide
 from proxy.exchange import Exchange
 from proxy.explain import Explanations
 from proxy.feeding import Feeding, SplitPrompt
+from proxy.lengths import ExactLengths
 from proxy.listener import CLOSE, KEEP, ClientConnection, head_bytes
 from proxy.modes import Modes
 from proxy.policy.limits import Mode
@@ -74,6 +75,7 @@ class Rooms:
     tenancy: Tenancy
     repeats: Repeats
     explanations: Explanations
+    exact: ExactLengths
 
 
 class Corridor:
@@ -157,6 +159,8 @@ class Corridor:
         rooms.repeats.begin(request, exchange)
         outgoing = _outgoing(request, exchange, body)
         client = _with_clamp(client, exchange)
+        if rooms.exact.wants(ticket, exchange.facts) and not rooms.feeding.would_split(ticket):
+            ticket = await rooms.exact.refine(exchange, ticket, outgoing)
         ticket, split = await rooms.feeding.prepare(exchange, ticket, document, outgoing)
         del document
         exchange.offered = time.monotonic()

@@ -138,11 +138,11 @@ class HistoryFile:
             "current": history.current,
             "entries": [asdict(entry) for entry in history.entries],
         }
-        _replace(self.path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+        replace_file(self.path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
         entry = history.in_force
         if entry is not None:
             head = f"# Configuration {entry.sha}, written by lanewise. Secrets are left out.\n"
-            _replace(self.in_force, head + entry.text)
+            replace_file(self.in_force, head + entry.text)
 
 
 def _entry(document: Any) -> Entry:
@@ -156,7 +156,12 @@ def _entry(document: Any) -> Entry:
     return entry
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
+    """Write a file anew, whole or not at all, readable by its owner alone.
+
+    Raises:
+        OSError: it cannot be written; then the old one is as it was.
+    """
     file, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
     try:
         with os.fdopen(file, "w", encoding="utf-8") as opened:

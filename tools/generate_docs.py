@@ -11,15 +11,18 @@ from prometheus_client.metrics_core import Metric
 
 from proxy.backends import BackendView, State
 from proxy.inforce import InForce
+from proxy.metrics.lengths import length_families
 from proxy.metrics.requests import RequestMetrics
 from proxy.metrics.series import OVERHEAD, Histogram
 from proxy.metrics.state import backend_families, recorder_families, scheduler_families
 from proxy.metrics.whole import own_families
 from proxy.policy.dispatch import Dispatcher
+from proxy.policy.length import LengthEstimator
 from proxy.recorder import Counts
 from proxy.settings import Settings
 from proxy.settings.show import full_file, reference
 from proxy.settings.tree import Key
+from proxy.wire.facts import TextCensus
 
 ROOT = Path(__file__).resolve().parent.parent
 _MODEL, _BACKEND = "MODEL", "BACKEND"
@@ -109,6 +112,9 @@ def sample_families() -> Iterator[Metric]:
     yield from scheduler_families(snapshot)
     yield from backend_families((view,))
     yield from recorder_families(Counts())
+    estimator = LengthEstimator()
+    estimator.learn(_MODEL, TextCensus(latin=4), 1, 1)
+    yield from length_families({}, estimator, (_MODEL,))
     yield from own_families(lag=Histogram(OVERHEAD), in_force=InForce(settings))
 
 

@@ -48,6 +48,8 @@ class Metrics:
         self._backends = backends
         self._recorder = recorder
         self.lag = LoopLag()
+        self.extra: list[Callable[[], Iterator[Metric]]] = []
+        """Families of others."""
         # Made without the global registry: they are asked one by one, as all families are.
         nowhere = CollectorRegistry()
         self._process = (ProcessCollector(registry=nowhere), PlatformCollector(registry=nowhere))
@@ -76,6 +78,8 @@ class Metrics:
         yield from backend_families(self._backends.views())
         if self._recorder is not None:
             yield from recorder_families(self._recorder.counts)
+        for families in self.extra:
+            yield from families()
         yield from own_families(lag=self.lag.histogram, in_force=self._in_force)
         for collector in self._process:
             yield from collector.collect()

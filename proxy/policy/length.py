@@ -143,6 +143,10 @@ class LengthEstimator:
         """Return the recent mean of |estimate / actual - 1| of a model; 0 while nothing was learned."""
         return self._models.get(model or "", self._unknown).error
 
+    def observations(self, model: str | None) -> int:
+        """Return how many answers the estimate of a model has learned from."""
+        return self._models.get(model or "", self._unknown).observations
+
     def state(self) -> dict[str, Any]:
         """Return everything learned, as plain values for JSON."""
         return {
