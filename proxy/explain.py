@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import IPv4Network, IPv6Network
 from itertools import islice
@@ -20,6 +19,8 @@ from proxy.settings import Settings
 
 HEADER = "x-lanewise-explain"
 _MOST_BYTES = 2000
+_SAME_S = 1e-9
+"""Work that differs by less is the same: what the ticket itself holds was taken out again in floating point."""
 
 
 class Explanations:
@@ -66,7 +67,7 @@ class Explanations:
         if self.wanted and (exchange.facts is not None or exchange.reason is not None):
             exchange.body = b""
             if exchange.facts is not None and exchange.facts.blocks:
-                exchange.facts = replace(exchange.facts, blocks=())
+                exchange.facts = exchange.facts._replace(blocks=())
             self._kept.append(exchange)
 
     def of(self, exchange: Exchange) -> dict[str, Any]:
@@ -194,7 +195,7 @@ def _why(standing: Standing, mode: Mode) -> str:
         return "the only one that is up and serves the model"
     if mode is not Mode.ENFORCE:
         return f"least outstanding work of {len(up) + standing.more + 1}; mode {mode.value} holds nothing"
-    if any(one.work_s < standing.chosen.work_s for one in up):
+    if any(one.work_s < standing.chosen.work_s - _SAME_S for one in up):
         return f"least outstanding work of those of {len(up) + standing.more + 1} that had room"
     return f"least outstanding work of {len(up) + standing.more + 1}"
 

@@ -21,6 +21,8 @@ _HOP_BY_HOP: Final = frozenset(
         b"http2-settings",
     }
 )
+_KEPT_ALIVE: Final = frozenset({b"keep-alive", b"close"})
+"""What `Connection` says as a rule: that names no field."""
 # A client may not use `Connection` to take these away.
 _NOT_BY_CONNECTION: Final = frozenset({b"content-length", b"host", b"authorization"})
 # Set by us, or never the client's to say.
@@ -50,7 +52,8 @@ _FORWARDING: Final = frozenset(
         b"x-real-ip",
     }
 )
-_NEVER_UPSTREAM: Final = _HOP_BY_HOP | _REBUILT
+_NEVER_UPSTREAM: Final = _HOP_BY_HOP | _REBUILT | _FORWARDING
+_NEVER_UPSTREAM_BUT_FORWARDING: Final = _HOP_BY_HOP | _REBUILT | {b"x-forwarded-for"}
 _NEVER_DOWNSTREAM: Final = _HOP_BY_HOP | {b"content-length"}
 _CONTROL: Final = bytes(i for i in range(0x20) if i != 0x09) + b"\x7f"
 _REQUEST_ID_BYTES: Final = 256
@@ -86,13 +89,13 @@ def upstream_headers(
         peer: for the `X-Forwarded-*` fields, which are overwritten unless the peer is trusted.
     """
     raw = list(raw)
-    drop = _NEVER_UPSTREAM | _named_by_connection(raw)
-    if not peer.trusted:
-        drop |= _FORWARDING
+    drop = _NEVER_UPSTREAM_BUT_FORWARDING if peer.trusted else _NEVER_UPSTREAM
+    if named := _named_by_connection(raw):
+        drop |= named
     if not _clean(b"".join([value for _, value in raw])):
         raw = [field for field in raw if _clean(field[1])]
     built: Headers = [(b"Host", _ascii(host))]
-    built += [field for field in raw if (low := field[0].lower()) not in drop and low != b"x-forwarded-for"]
+    built += [field for field in raw if field[0].lower() not in drop]
     built += _forwarded(raw, peer)
     built.append((b"Accept-Encoding", b"identity"))
     built.append((b"X-Request-Id", _ascii(request_id)))
@@ -111,7 +114,9 @@ def client_headers(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
         raw: the fields of the engine.
     """
     raw = list(raw)
-    drop = _NEVER_DOWNSTREAM | _named_by_connection(raw)
+    drop = _NEVER_DOWNSTREAM
+    if named := _named_by_connection(raw):
+        drop |= named
     return [(name, value) for name, value in raw if name.lower() not in drop and _no_control(value)]
 
 
@@ -149,7 +154,7 @@ def _named_by_connection(raw: Sequence[tuple[bytes, bytes]]) -> frozenset[bytes]
     for name, value in raw:
         if name.lower() == b"connection":
             named.update(token.strip().lower() for token in value.split(b","))
-    return frozenset(named - _NOT_BY_CONNECTION) if named else frozenset()
+    return frozenset(named - _NOT_BY_CONNECTION) if named - _KEPT_ALIVE else frozenset()
 
 
 def _forwarded(raw: Sequence[tuple[bytes, bytes]], peer: Peer) -> Headers:

@@ -10,7 +10,7 @@ _TRUE: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 def as_int(value: object) -> int | None:
     """Return a whole number: an integer, a float without fraction, or a string of digits; else None."""
-    if isinstance(value, bool):
+    if value is None or isinstance(value, bool):
         return None
     if isinstance(value, int):
         return value
