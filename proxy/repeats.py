@@ -1,7 +1,7 @@
 """Requests that come twice: identical ones in flight, and refused ones that come back too early."""
 
 import time
-from hashlib import blake2b
+from hashlib import sha256
 
 from aiohttp import web
 
@@ -84,4 +84,6 @@ class Repeats:
 def _fingerprint(request: web.BaseRequest, exchange: Exchange, body: bytes) -> bytes:
     """Return a digest that is the same for the same body to the same path with the same key."""
     head = f"{exchange.path}\n{len(exchange.body)}\n{exchange.tenant or ''}\n{api_key(request)}\n"
-    return blake2b(body, key=blake2b(head.encode("utf-8", "surrogateescape")).digest(), digest_size=16).digest()
+    digest = sha256(head.encode("utf-8", "surrogateescape"))  # in hardware on most machines: 0.7 ms per MB
+    digest.update(body)
+    return digest.digest()
