@@ -1,9 +1,13 @@
 """Length policies and repeats as an operator writes them."""
 
+import re
+
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from proxy.policy.classify import CapAction, LengthPolicy, OutputPolicy
+from proxy.settings import Settings
 from proxy.settings.policies import LengthRule, Repeats
 
 
@@ -34,3 +38,13 @@ def test_a_lane_that_does_not_exist_is_refused(lanes):
 
 def test_the_bare_word_off_is_no_false():
     assert Repeats.model_validate({"duplicates": False}).duplicates == "off"
+
+
+@pytest.mark.parametrize("page", ["tenants", "length-policy", "repeats"])
+def test_what_the_page_shows_is_taken(page, root):
+    blocks = re.findall(r"```yaml\n(.*?)```", (root / f"docs/{page}.md").read_text(encoding="utf-8"), re.DOTALL)
+    document = {"backends": ["http://127.0.0.1:1"]}
+    for block in blocks:
+        document |= yaml.safe_load(block)
+    assert len(document) > 1
+    assert Settings.model_validate(document).hash
