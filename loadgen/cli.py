@@ -108,7 +108,7 @@ def _parameter(text: str) -> tuple[str, str]:
 def _dry_run(options: ReplayOptions, *, as_json: bool) -> int:
     from loadgen.source import read_source
 
-    source = read_source(options.source)
+    source = read_source(options.source, endpoint=options.endpoint)
     plan = source.plan
     lengths = {"short": 0, "long": 0}
     for shot in plan.shots():
@@ -208,22 +208,27 @@ def compare(
     Parameters
     ----------
     before
-        Run folder A.
+        Run folder A, or a baseline: then a difference within its own spread is noise.
     after
         Run folder B.
     force
-        Compare even where conditions differ; they are listed.
+        Compare even where conditions differ or several parameters were changed; they are listed.
     seed
         Of the bootstrap intervals.
     json
         Print one JSON document.
     """
-    from loadgen.compare import Verdict
+    from loadgen.compare import NotComparableError, Verdict
     from loadgen.compare import compare as compare_runs
     from loadgen.journal import RunFolder
     from loadgen.report import console, print_comparison
 
-    comparison = compare_runs(RunFolder(before), RunFolder(after), slo.slo(), force=force, seed=seed)
+    try:
+        comparison = compare_runs(RunFolder(before), RunFolder(after), slo.slo(), force=force, seed=seed)
+    except NotComparableError as error:
+        if json:
+            _print_document(error.document)
+        raise
     if json:
         _print_document(comparison.to_json())
     else:

@@ -7,6 +7,7 @@ import re
 import resource
 import sys
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import aiohttp
 import numpy as np
 import numpy.typing as npt
 
+from loadgen.alignment import align
 from loadgen.client import Target, tls_of
 from loadgen.failure import StopError, UsageError
 from loadgen.options import Endpoint, ReplayOptions
@@ -165,16 +167,12 @@ class Asker:
         return [str(entry["id"]) for entry in data or () if isinstance(entry, dict) and "id" in entry]
 
     async def _calibrate(self, session: aiohttp.ClientSession, model: str) -> Calibration:
-        """Two lengths give a line: tokens = template + tokens_per_word * words."""
-        few, many = 64, 1088
-        counts = [await self._tokenize(session, model, words) for words in (few, many)]
-        if counts[0] is None or counts[1] is None or counts[1] <= counts[0]:
-            return Calibration()
-        slope = (counts[1] - counts[0]) / (many - few)
-        return Calibration(slope, counts[0] - slope * few, "tokenize")
+        def text(asked: Calibration, words: int) -> str:
+            return Prompts(Asking(Endpoint.CHAT, model, "calibration", asked)).sample(words)
 
-    async def _tokenize(self, session: aiohttp.ClientSession, model: str, words: int) -> int | None:
-        text = Prompts(Asking(Endpoint.CHAT, model, "calibration")).sample(words)
+        return await align(partial(self._tokenize, session, model), text)
+
+    async def _tokenize(self, session: aiohttp.ClientSession, model: str, text: str) -> int | None:
         body = {"model": model, "messages": [{"role": "user", "content": text}]}
         try:
             async with session.post(f"{self._url}/tokenize", json=body) as answer:

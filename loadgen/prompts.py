@@ -8,34 +8,23 @@ one copy instead of 24,000 steps.
 """
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 
 import orjson
 
+from loadgen.alignment import Calibration
 from loadgen.options import Endpoint
 from loadgen.plan import Shot
 
+__all__ = ["Asking", "Calibration", "Prompts"]
+
 POOL_TOKENS = 1 << 16
-HEAD_TOKENS = 6
-"""Tokens at the start of a block that carry its identity: 10 bits each."""
+HEAD_BITS = 60
+"""Identity of a block, carried by its first tokens: 6 ids of 10 bits each, or 9 words of 7."""
 LOWEST_ID = 1000
 ALPHABET = 1024
 """Token ids 1000 … 2023: in every vocabulary of 2024 or more, none of them a special token in common ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """How text turns into tokens at this engine, for the chat endpoint."""
-
-    tokens_per_word: float = 1.0
-    template_tokens: float = 0.0
-    """Tokens that the chat template adds."""
-    source: str = "assumed"
-    """`tokenize` when the engine's /tokenize was asked."""
-
-    def words(self, tokens: int) -> int:
-        """Return how many words make a prompt of this length, at least 1."""
-        return max(1, round((tokens - self.template_tokens) / self.tokens_per_word))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +35,8 @@ class Asking:
     model: str
     salt: str
     calibration: Calibration = field(default_factory=Calibration)
+    cache_salt: bool = False
+    """Recorded bodies get a `cache_salt` of this pass."""
 
 
 class Prompts:
@@ -53,19 +44,33 @@ class Prompts:
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
-        words = _ids() if asking.endpoint is Endpoint.COMPLETIONS else _words()
+        if asking.endpoint is Endpoint.COMPLETIONS:
+            words = _ids()
+        else:
+            words = [f" {word}".encode() for word in asking.calibration.alphabet]
         self._alphabet = words
+        self._bits = len(words).bit_length() - 1
+        self._heads = math.ceil(HEAD_BITS / self._bits)
         self._width = len(words[0])
         self._pool = _pool(words)
         self._start = _opening(asking)
         self._key = hashlib.sha256(asking.salt.encode()).digest()
 
     def body(self, shot: Shot) -> bytes:
-        """Return the JSON body that asks for exactly this many prompt and output tokens."""
+        """Return the JSON body: the recorded one, or one of exactly this many prompt and output tokens."""
+        if shot.body is not None:
+            return self._recorded(shot, shot.body)
         asked = b'%s,"max_tokens":%d,"min_tokens":%d}' % (_FIXED, shot.output_tokens, shot.output_tokens)
         if self._asking.endpoint is Endpoint.COMPLETIONS:
             return b"%s[%s]%s" % (self._start, self.text(shot)[:-1], asked)
         return b'%s"%s"}]%s' % (self._start, self.text(shot), asked)
+
+    def _recorded(self, shot: Shot, body: bytes) -> bytes:
+        """Return a recorded body as it came; what holds messages alone is completed with what was recorded beside."""
+        if body.startswith(b'"'):
+            lengths = b'"max_tokens":%d,"min_tokens":%d' % (shot.output_tokens, shot.output_tokens)
+            body = b'{"model":%s,%s%s,%s}' % (orjson.dumps(self._asking.model), body, _FIXED, lengths)
+        return _salted(body, self._asking.salt) if self._asking.cache_salt else body
 
     def sample(self, units: int) -> str:
         """Return this many words (or ids) that no shot has: for measuring how text becomes tokens."""
@@ -91,10 +96,11 @@ class Prompts:
 
     def _block(self, identity: bytes, units: int) -> bytes:
         seed = int.from_bytes(hashlib.blake2b(identity, key=self._key, digest_size=10).digest(), "big")
-        head = [self._alphabet[seed >> shift & (ALPHABET - 1)] for shift in range(0, HEAD_TOKENS * 10, 10)]
-        if units <= HEAD_TOKENS:
+        bits, mask = self._bits, len(self._alphabet) - 1
+        head = [self._alphabet[seed >> shift & mask] for shift in range(0, self._heads * bits, bits)]
+        if units <= self._heads:
             return b"".join(head[:units])
-        return b"".join(head) + self._slice(seed >> 60, units - HEAD_TOKENS)
+        return b"".join(head) + self._slice(seed >> HEAD_BITS, units - self._heads)
 
     def _slice(self, seed: int, units: int) -> bytes:
         begin = seed % POOL_TOKENS
@@ -119,14 +125,17 @@ def _ids() -> list[bytes]:
     return [b"%d," % (LOWEST_ID + index) for index in range(ALPHABET)]
 
 
-def _words() -> list[bytes]:
-    """Return 1024 words of one width; pairs of short syllables, so that no word list has to be shipped."""
-    onsets, vowels = "bdfghjklmnprstvw", "aeio"
-    syllables = [onset + vowel for onset in onsets for vowel in vowels]
-    return [f" {first}{second}".encode() for first in syllables for second in syllables[:16]]
-
-
 def _pool(words: list[bytes]) -> bytes:
     """A fixed sequence of words; every process makes the same one."""
     stream = hashlib.shake_128(b"lanewise prompt pool").digest(2 * POOL_TOKENS)
-    return b"".join(words[(stream[at] << 8 | stream[at + 1]) & (ALPHABET - 1)] for at in range(0, 2 * POOL_TOKENS, 2))
+    mask = len(words) - 1
+    return b"".join(words[(stream[at] << 8 | stream[at + 1]) & mask] for at in range(0, 2 * POOL_TOKENS, 2))
+
+
+def _salted(body: bytes, salt: str) -> bytes:
+    """Add a `cache_salt` at the end of an object; what one that is there kept apart stays apart."""
+    mine = salt
+    if b'"cache_salt"' in body:
+        found = orjson.loads(body).get("cache_salt")
+        mine = f"{salt}-{found}" if isinstance(found, str) else salt
+    return b'%s,"cache_salt":%s}' % (body.rstrip()[:-1].rstrip(), orjson.dumps(mine))

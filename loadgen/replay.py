@@ -20,7 +20,7 @@ from loadgen.client import Client, Target, read_target
 from loadgen.failure import StopError, UsageError
 from loadgen.flight import Flight, Timeline, unsent
 from loadgen.journal import Journal, RunFolder, refuse_used
-from loadgen.options import Endpoint, Progress, ReplayOptions, SourceOptions
+from loadgen.options import Bodies, Endpoint, Progress, ReplayOptions, SourceOptions
 from loadgen.plan import Lane, Plan, Shot
 from loadgen.preflight import (
     Asker,
@@ -113,7 +113,7 @@ async def _prepare(options: ReplayOptions) -> _Job:
     guard(target, options.allow_targets, yes_production=options.yes_production)
     refuse_used(options.out)
     key = api_key(options.api_key_file)
-    source = read_source(options.source)
+    source = read_source(options.source, endpoint=options.endpoint)
     file_limit = raise_file_limit()
     check_file_limit(file_limit, source.plan.due_ns, options.speed)
     asker = Asker(target, key, options.metrics_url, insecure=options.insecure)
@@ -158,7 +158,8 @@ class _Run:
             connect_timeout_s=options.connect_timeout_s / options.speed,
             insecure=options.insecure,
         )
-        asking = Asking(options.endpoint, job.facts.model, job.salt, job.facts.calibration)
+        salted = options.source.bodies is Bodies.SALTED
+        asking = Asking(options.endpoint, job.facts.model, job.salt, job.facts.calibration, cache_salt=salted)
         self._sender = Sender(
             self._client,
             Prompts(asking),
@@ -341,6 +342,7 @@ def _calibration(job: _Job) -> dict[str, Any] | None:
         "source": found.source,
         "tokens_per_word": found.tokens_per_word,
         "template_tokens": found.template_tokens,
+        "worst_error_tokens": found.worst_error_tokens,
     }
 
 

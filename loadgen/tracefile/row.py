@@ -28,7 +28,7 @@ class Row:
     assumed: bool = False
     """The output length was not recorded (the request failed, say), and stands for what it asked for."""
     body: bytes | None = None
-    """The request body, where the file holds it and it was asked for."""
+    """The request body, where the file holds it and it was asked for; or `"messages":[…]`, the member of one."""
 
 
 class LineError(ValueError):

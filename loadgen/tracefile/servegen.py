@@ -90,7 +90,8 @@ class _Lengths:
 
     def draw(self, count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
         places = np.searchsorted(self.upto, rng.random(count) * self.upto[-1], side="right")
-        return np.take(self.tokens, places)
+        drawn: npt.NDArray[np.int64] = np.take(self.tokens, places)
+        return drawn
 
 
 class Lengths:

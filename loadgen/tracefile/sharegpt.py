@@ -131,5 +131,5 @@ def _messages(document: Any) -> list[dict[str, str]]:
 
 
 def _body(messages: list[dict[str, str]]) -> bytes:
-    """Everything but model and answer length, which are the run's."""
-    return orjson.dumps({"messages": messages})
+    """The messages alone, as a member of an object: model and answer length are the run's."""
+    return b'"messages":' + orjson.dumps(messages)

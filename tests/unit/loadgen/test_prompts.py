@@ -1,5 +1,9 @@
+import dataclasses
 import hashlib
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -82,7 +86,7 @@ def test_a_chat_prompt_is_words_and_takes_the_template_off():
     body = json.loads(Prompts(Asking(Endpoint.CHAT, "m", "s", calibration)).body(shot(1020)))
     words = body["messages"][0]["content"].split()
     assert len(words) == 800
-    assert {len(word) for word in words} == {4}
+    assert {len(word) for word in words} == {3}
 
 
 @pytest.mark.parametrize("tokens", [1, 5, 21])
@@ -95,5 +99,44 @@ def test_a_chat_prompt_shorter_than_its_template_still_has_a_word(tokens):
 def test_chat_prompts_share_prefixes_as_recorded():
     prompts = Prompts(Asking(Endpoint.CHAT, "m", "s"))
     one, two = (prompts.text(shot(1024, blocks=blocks)) for blocks in ((1, 2), (1, 3)))
-    assert one[: 512 * 5] == two[: 512 * 5]
-    assert one[512 * 5 : 515 * 5] != two[512 * 5 : 515 * 5]
+    assert one[: 512 * 4] == two[: 512 * 4]
+    assert one[512 * 4 : 521 * 4] != two[512 * 4 : 521 * 4]
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "1", "random"])
+def test_prompts_do_not_depend_on_the_hash_seed_of_the_process(hash_seed):
+    program = (
+        "from loadgen.options import Endpoint; from loadgen.plan import Lane, Shot; from loadgen.prompts import *;"
+        "import hashlib; shot = Shot(0, 0.0, 1000, 5, Lane.SHORT, 0, 0, (5, 6), 512);"
+        "print(hashlib.sha256(Prompts(Asking(Endpoint.COMPLETIONS, 'm', 'fixed')).body(shot)).hexdigest()[:16])"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert said.stdout.strip() == "337524d679f6e1d7"
+
+
+def recorded(body, **more):
+    return Prompts(Asking(Endpoint.CHAT, "m", "s1", **more)).body(dataclasses.replace(shot(7, output=9), body=body))
+
+
+BODY = b'{"model": "theirs", "messages": [{"role":"user","content":"hi"}],  "stream":true }\n'
+
+
+def test_a_recorded_body_goes_out_as_it_came():
+    assert recorded(BODY) == BODY
+
+
+def test_a_salted_body_is_the_recorded_one_with_a_cache_salt_of_this_pass():
+    assert json.loads(recorded(BODY, cache_salt=True)) == json.loads(BODY) | {"cache_salt": "s1"}
+
+
+def test_a_cache_salt_that_was_there_still_keeps_apart_what_it_kept_apart():
+    body = b'{"cache_salt": "tenant", "messages": []}'
+    assert json.loads(recorded(body, cache_salt=True))["cache_salt"] == "s1-tenant"
+
+
+def test_recorded_messages_are_asked_with_the_recorded_answer_length():
+    body = json.loads(recorded(b'"messages":[{"role":"user","content":"hi"}]'))
+    assert body["messages"] == [{"role": "user", "content": "hi"}]
+    assert (body["model"], body["max_tokens"], body["min_tokens"], body["ignore_eos"]) == ("m", 9, 9, True)
+    assert body["stream"] is True

@@ -32,7 +32,7 @@ def test_every_answered_turn_is_a_request_with_all_before_it(tmp_path, text):
     path = written(tmp_path, text)
     assert open_trace(path).format.name == "sharegpt"
     first, second = open_trace(path, reading=Reading(bodies="chat")).rows()
-    assert [message["content"] for message in json.loads(second.body)["messages"]] == [
+    assert [message["content"] for message in json.loads(b"{" + second.body + b"}")["messages"]] == [
         "What is two and two?",
         "Four.",
         "And three?",
