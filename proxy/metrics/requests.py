@@ -104,7 +104,7 @@ class RequestMetrics:
 
     def configure(self, settings: Settings) -> None:
         """Take new lanes, models and backends: what is still named counts on, what is gone leaves no series."""
-        self._slo = {name: _slo(settings, name) for name in LANES}
+        self._slo = {name: slo_of(settings, name) for name in LANES}
         self._short_tokens = settings.lanes.short.max_prompt_tokens
         self._models = models = (*settings.model_labels, OTHER_MODEL)
         backends = tuple(backend.label for backend in settings.backends)
@@ -206,12 +206,7 @@ class RequestMetrics:
         overhead = exchange.overhead_s
         if overhead is not None:
             self._overhead.observe(overhead)
-        ttft_slo, tpot_slo = self._slo[name]
-        if streams:
-            good = ttft is not None and ttft <= ttft_slo and (tpot is None or tpot <= tpot_slo)
-        else:
-            good = total <= ttft_slo + tpot_slo * (exchange.output_tokens or 0)
-        self._lanes[name].good += good
+        self._lanes[name].good += within_slo(exchange, self._slo[name])
 
     def _judge_estimate(self, exchange: Exchange, lane: _PerLane, model: str) -> None:
         estimated, actual = exchange.prompt_tokens_estimated, exchange.prompt_tokens
@@ -398,6 +393,21 @@ def _kept(old: dict[K, V], keys: Iterable[K], make: Callable[[], V]) -> dict[K, 
     return {key: old[key] if key in old else make() for key in keys}
 
 
-def _slo(settings: Settings, name: str) -> tuple[float, float]:
+def within_slo(exchange: Exchange, slo: tuple[float, float]) -> bool:
+    """Return whether an answer came within the deadlines of its lane.
+
+    Args:
+        exchange: a request that ended ok.
+        slo: seconds to the first token, and per output token.
+    """
+    ttft_slo, tpot_slo = slo
+    ttft, tpot, total = exchange.ttft_s, exchange.tpot_s, exchange.total_s
+    if exchange.streams:
+        return ttft is not None and ttft <= ttft_slo and (tpot is None or tpot <= tpot_slo)
+    return total is not None and total <= ttft_slo + tpot_slo * (exchange.output_tokens or 0)
+
+
+def slo_of(settings: Settings, name: str) -> tuple[float, float]:
+    """Return the deadlines of a lane: seconds to the first token, and per output token."""
     lane = getattr(settings.lanes, name)
     return lane.ttft_slo, lane.tpot_slo

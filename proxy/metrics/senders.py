@@ -9,11 +9,12 @@ from itertools import product
 from prometheus_client.metrics_core import Metric
 
 from proxy.exchange import Exchange
+from proxy.metrics.requests import slo_of, within_slo
 from proxy.metrics.series import counter, gauge
 from proxy.policy.outcome import Outcome
 from proxy.policy.reuse import PrefixReuse
 from proxy.policy.tenants import TenantSnapshot
-from proxy.settings import LANES
+from proxy.settings import LANES, Settings
 
 NO_LANE = "none"
 ACTIONS = ("observed", "rejected")
@@ -24,10 +25,11 @@ _TENANT = ("tenant",)
 class _PerTenant:
     """Counters of one tenant."""
 
-    __slots__ = ("outcomes", "output_tokens", "prompt_tokens")
+    __slots__ = ("good", "outcomes", "output_tokens", "prompt_tokens")
 
     def __init__(self) -> None:
         self.outcomes = dict.fromkeys(map(str, Outcome), 0)
+        self.good = 0
         self.prompt_tokens = 0
         self.output_tokens = 0
 
@@ -35,12 +37,17 @@ class _PerTenant:
 class SenderMetrics:
     """Observer of finished exchanges."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
+        self.configure(settings)
         lanes = (*LANES, NO_LANE)
         self._duplicates = dict.fromkeys(product(lanes, ACTIONS), 0)
         self._early = dict.fromkeys(lanes, 0)
         self._classes = dict.fromkeys(product(LANES, CLASSES), 0)
         self._tenants: dict[str, _PerTenant] = {}
+
+    def configure(self, settings: Settings) -> None:
+        """Take new deadlines."""
+        self._slo = {name: slo_of(settings, name) for name in LANES}
 
     def observe(self, exchange: Exchange) -> None:
         """Count one finished request."""
@@ -56,6 +63,8 @@ class SenderMetrics:
             of.outcomes[str(exchange.outcome or Outcome.BACKEND_ERROR)] += 1
             of.prompt_tokens += exchange.prompt_tokens or 0
             of.output_tokens += exchange.output_tokens or 0
+            if exchange.outcome is Outcome.OK and lane in self._slo:
+                of.good += within_slo(exchange, self._slo[lane])
 
     def families(self, tenants: Sequence[TenantSnapshot], reuse: PrefixReuse | None) -> Iterator[Metric]:
         """Yield every family.
@@ -112,6 +121,12 @@ class SenderMetrics:
             "Output tokens by tenant, from usage or token events.",
             _TENANT,
             (((name,), of.output_tokens) for name, of in counted),
+        )
+        yield counter(
+            "tenant_slo_good",
+            "Goodput by tenant: requests answered within the deadlines of their lane.",
+            _TENANT,
+            (((name,), of.good) for name, of in counted),
         )
         yield gauge(
             "tenant_queue_depth",

@@ -43,7 +43,7 @@ class Metrics:
     ) -> None:
         self._in_force = in_force or InForce(settings)
         self._requests = RequestMetrics(settings)
-        self._senders = SenderMetrics()
+        self._senders = SenderMetrics(settings)
         self._snapshot = snapshot
         self._backends = backends
         self._recorder = recorder
@@ -63,6 +63,7 @@ class Metrics:
     def configure(self, settings: Settings) -> None:
         """Take new lanes, models and backends."""
         self._requests.configure(settings)
+        self._senders.configure(settings)
 
     @property
     def would(self) -> Mapping[tuple[str, str], int]:

@@ -6,8 +6,11 @@ from proxy.policy.outcome import Outcome
 from proxy.policy.reuse import PrefixReuse
 from proxy.policy.tenants import TenantSnapshot
 from proxy.policy.ticket import Ticket
+from proxy.settings import Settings
 from proxy.wire.facts import Endpoint, Facts
 from proxy.wire.usage import Usage
+
+SETTINGS = Settings.model_validate({"backends": ["http://127.0.0.1:1"]})
 
 
 def exchange(**fields):
@@ -30,7 +33,7 @@ def rows(metrics, name, tenants=(), reuse=None):
 
 
 def test_duplicates_are_counted_by_what_was_done():
-    metrics = SenderMetrics()
+    metrics = SenderMetrics(SETTINGS)
     metrics.observe(exchange(duplicate="observed"))
     metrics.observe(exchange(duplicate="rejected", lane=None, ticket=None))
     metrics.observe(exchange())
@@ -38,7 +41,7 @@ def test_duplicates_are_counted_by_what_was_done():
 
 
 def test_early_returns_and_classes_are_counted_by_lane():
-    metrics = SenderMetrics()
+    metrics = SenderMetrics(SETTINGS)
     metrics.observe(exchange(damped=True, priority=-1))
     metrics.observe(exchange(lane="long"))
     assert rows(metrics, "early_returns") == {("short",): 1}
@@ -46,7 +49,7 @@ def test_early_returns_and_classes_are_counted_by_lane():
 
 
 def test_tenants_are_counted_by_their_labels_alone():
-    metrics = SenderMetrics()
+    metrics = SenderMetrics(SETTINGS)
     usage = Usage(prompt_tokens=30, completion_tokens=4)
     metrics.observe(exchange(tenant="acme", usage=usage))
     metrics.observe(exchange(tenant="acme", outcome=Outcome.REJECTED))
@@ -67,7 +70,7 @@ def test_what_tenants_hold_now_comes_from_the_dispatcher():
         granted_tokens=400,
         rejected=1,
     )
-    metrics = SenderMetrics()
+    metrics = SenderMetrics(SETTINGS)
     for name, value in (
         ("tenant_queue_depth", 2),
         ("tenant_queue_tokens", 200),
@@ -81,5 +84,20 @@ def test_prefix_blocks_have_series_only_where_they_are_measured():
     reuse = PrefixReuse()
     reuse.note(("a", "b"))
     reuse.note(("a", "c"))
-    assert rows(SenderMetrics(), "prefix_blocks", reuse=reuse) == {("repeated",): 1, ("new",): 3}
-    assert rows(SenderMetrics(), "prefix_blocks") == {}
+    assert rows(SenderMetrics(SETTINGS), "prefix_blocks", reuse=reuse) == {("repeated",): 1, ("new",): 3}
+    assert rows(SenderMetrics(SETTINGS), "prefix_blocks") == {}
+
+
+def test_goodput_of_a_tenant_is_what_was_answered_within_the_deadlines_of_its_lane():
+    metrics = SenderMetrics(SETTINGS)
+    for ended in (0.9, 1.1):
+        metrics.observe(exchange(tenant="acme", ended=ended))
+    metrics.observe(exchange(tenant="acme", ended=1.1, lane="long"))
+    metrics.observe(exchange(tenant="acme", ended=0.1, outcome=Outcome.REJECTED))
+    metrics.observe(exchange(tenant="acme", ended=0.1, lane=None, ticket=None))
+    assert rows(metrics, "tenant_slo_good") == {("acme",): 2}
+    metrics.configure(
+        Settings.model_validate({"backends": ["http://127.0.0.1:1"], "lanes": {"short": {"ttft_slo": "2s"}}})
+    )
+    metrics.observe(exchange(tenant="acme", ended=1.1))
+    assert rows(metrics, "tenant_slo_good") == {("acme",): 3}
