@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test demo bench faults lock clean
+.PHONY: help install check test test-engine demo bench faults lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -26,7 +26,11 @@ check: $(READY)  ## format, lint, types, import contracts, spelling
 	$(BIN)/validate-pyproject pyproject.toml
 
 test: $(READY)  ## all tests, under ten minutes on two cores
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist worksteal -m "not real_engine and not alone"
+	$(BIN)/pytest -m "alone and not real_engine"
+
+test-engine: $(READY)  ## a real vLLM on the CPU: tests, and short requests beside long ones (half an hour; x86-64)
+	$(BIN)/python -m tests.engine --table
 
 demo: $(READY)  ## the whole loop on this machine: engine, proxy, replay, before and after
 	$(BIN)/lanewise-load demo --out runs/demo

@@ -10,6 +10,15 @@ settings.register_profile("lanewise", deadline=None)
 settings.load_profile("lanewise")
 
 ROOT = Path(__file__).resolve().parent.parent
+E2E = ROOT / "tests" / "e2e"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts several processes and looks at the clock: beside other tests it would measure those."""
+    for item in items:
+        if E2E in item.path.parents:
+            item.add_marker(pytest.mark.alone)
 
 
 @pytest.fixture(scope="session")
