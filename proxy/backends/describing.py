@@ -54,7 +54,7 @@ class BackendView:
     error: str | None = None
     """What was wrong with the last probe."""
     reported_failures: int = 0
-    """Connections of requests that failed, in all."""
+    """Requests that failed there by its fault, those that found nobody included, in all."""
     drained: bool = False
     """By order it gets nothing new."""
     fault: str | None = None

@@ -199,7 +199,7 @@ class Backends:
         watched = self._watched.get(name)
         if watched is None:
             return
-        watched.view = replace(watched.view, fault=detail)
+        watched.view = replace(watched.view, fault=detail, reported_failures=watched.view.reported_failures + 1)
         if watched.health.failed(self._clock(), began):
             self._changed(watched)
 

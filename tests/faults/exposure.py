@@ -230,14 +230,14 @@ async def _asked(station: Station, at: Upstream) -> int:
     return len(at.requests)
 
 
-_NAMED = {"timeouts": {"idle_connection": "500ms"}, "probes": {"interval": "300ms", "scrape_metrics": False}}
+_NAMED = {"names": {"refresh": "300ms"}, "probes": {"interval": "300ms", "scrape_metrics": False}}
 
 
 @case(
     "OPS-20",
     "the name of a backend gets another address",
     {"at_first": {"at_least": 1}, "after_change": {"at_least": 1}, "failed": 0},
-    why="the new address is used once idle connections are gone (0.5 s here)",
+    why="the name is looked up again (every 0.3 s here), and idle connections to the old address end",
 )
 async def _moved() -> dict[str, Any]:
     await _need_namespace()

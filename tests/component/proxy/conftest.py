@@ -21,8 +21,9 @@ from proxy.settings import Settings
 
 
 def pytest_asyncio_loop_factories(config, item):
-    """Both loops must do: uvloop in production, asyncio's own where uvloop cannot be had."""
-    return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+    """Both loops must do: uvloop in production, asyncio's own where uvloop cannot be had. A module may name fewer."""
+    loops = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+    return {name: loops[name] for name in getattr(item.module, "LOOPS", loops)}
 
 
 class Running:
@@ -84,8 +85,8 @@ def settings_for(*engines: Engine, **sections) -> Settings:
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Running]:
-    application = app.build(settings)
+async def running(settings: Settings, **parts) -> AsyncIterator[Running]:
+    application = app.App(settings, **parts) if parts else app.build(settings)
     await application.start()
     proxy = Running(application)
     application.corridor._rooms.account._observers += (proxy,)
