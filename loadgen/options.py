@@ -129,6 +129,8 @@ class ReplayOptions:
     """completions: token ids, exact lengths. chat: text, whose length error is reported."""
     model: str | None = None
     """Model name to ask for; None: the first one that the target's /v1/models lists."""
+    closed_loop: int | None = None
+    """Not at due times: keep this many requests in flight, each due when a place is free. Cannot show overload."""
     speed: float = 1.0
     """Compresses time, for a simulated engine at the same speed. Recorded times are multiplied back."""
     patience_short_s: Annotated[float | None, seconds("patience-short", group=_LIMITS)] = None

@@ -21,6 +21,7 @@ from loadgen.failure import StopError, UsageError
 from loadgen.flight import Flight, Timeline, unsent
 from loadgen.journal import Journal, RunFolder, refuse_used
 from loadgen.options import Bodies, Endpoint, Progress, ReplayOptions, SourceOptions
+from loadgen.pacing import sender_of
 from loadgen.plan import Lane, Plan, Shot
 from loadgen.preflight import (
     Asker,
@@ -34,7 +35,7 @@ from loadgen.preflight import (
 )
 from loadgen.prompts import Asking, Prompts
 from loadgen.result import LoadOutcome, Result
-from loadgen.send import LEAD_NS, Limits, RequestHead, Sender
+from loadgen.send import LEAD_NS, Limits, RequestHead
 from loadgen.source import Source, read_source
 from loadgen.summarise import summarise
 from loadgen.telemetry import scrape
@@ -110,12 +111,14 @@ class _Job:
 async def _prepare(options: ReplayOptions) -> _Job:
     target = read_target(options.target)
     _check(options)
+    sender_of(options)
     guard(target, options.allow_targets, yes_production=options.yes_production)
     refuse_used(options.out)
     key = api_key(options.api_key_file)
     source = read_source(options.source, endpoint=options.endpoint)
     file_limit = raise_file_limit()
-    check_file_limit(file_limit, source.plan.due_ns, options.speed)
+    if options.closed_loop is None:
+        check_file_limit(file_limit, source.plan.due_ns, options.speed)
     asker = Asker(target, key, options.metrics_url, insecure=options.insecure)
     facts = await asker.facts(options)
     before = await asker.prefix_cache()
@@ -160,7 +163,7 @@ class _Run:
         )
         salted = options.source.bodies is Bodies.SALTED
         asking = Asking(options.endpoint, job.facts.model, job.salt, job.facts.calibration, cache_salt=salted)
-        self._sender = Sender(
+        self._sender = sender_of(options)(
             self._client,
             Prompts(asking),
             RequestHead(job.target, options.endpoint, job.salt, job.key),
@@ -315,6 +318,7 @@ def _manifest(job: _Job) -> dict[str, Any]:
         "engine": {"version": job.facts.version, "cache_config": job.facts.cache_config},
         "calibration": _calibration(job),
         "speed": options.speed,
+        "closed_loop": None if options.closed_loop is None else {"concurrency": options.closed_loop},
         "limits": {
             "patience_short_s": options.patience_short_s,
             "patience_long_s": options.patience_long_s,

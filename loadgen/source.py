@@ -1,5 +1,6 @@
 """From the source part of the options to a plan, and what the manifest says about where it came from."""
 
+import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -7,7 +8,7 @@ from typing import Any
 
 from loadgen.arrivals import Arrivals, arrivals_of
 from loadgen.failure import UsageError
-from loadgen.options import BadLines, Bodies, Process, SourceOptions
+from loadgen.options import BadLines, Bodies, Process, SourceOptions, Turns
 from loadgen.plan import NS, Plan, Window, make_plan, shared_prefix_tokens
 from loadgen.trace.provenance import provenance_of, sha256
 from loadgen.tracefile import Reading, Row, Skipped, Trace, open_trace
@@ -53,7 +54,17 @@ def read_source(options: SourceOptions, *, endpoint: str | None = None) -> Sourc
         traces, skipped = _traces(options, endpoint)
         plan = make_plan(_merged(traces), window, border=options.border, dequantise_seed=seed)
         facts = _trace_facts(traces, skipped)
+    plan = _told_apart(plan, options)
     return Source(plan, facts | _plan_facts(options, plan))
+
+
+def _told_apart(plan: Plan, options: SourceOptions) -> Plan:
+    """The same shots sent in another way are another plan: their runs are not to be compared."""
+    ways = [options.turns.value] if options.turns is Turns.AFTER_ANSWER and plan.parents is not None else []
+    ways += [options.bodies.value] if options.bodies is not Bodies.MADE else []
+    if not ways:
+        return plan
+    return replace(plan, hash=hashlib.sha256(" ".join([plan.hash, *ways]).encode()).hexdigest()[:16])
 
 
 def _check(options: SourceOptions) -> None:
@@ -192,7 +203,11 @@ def _arrival_facts(options: SourceOptions) -> dict[str, Any]:
     if options.arrivals is Process.RECORDED:
         return {"process": "recorded"}
     rates = {"rate": options.rate} if options.rates is None else {"rates": options.rates}
-    return {"process": options.arrivals.value, **rates, **({"cv": options.cv} if options.arrivals is Process.GAMMA else {})}
+    return {
+        "process": options.arrivals.value,
+        **rates,
+        **({"cv": options.cv} if options.arrivals is Process.GAMMA else {}),
+    }
 
 
 def coarse_clock_s(plan: Plan) -> float | None:

@@ -192,6 +192,9 @@ def _cautions(
         yield Caution("client_limited", f"client-limited: {limited}; the target looks slower than it is")
     yield from _few_samples(lanes)
     yield from _speed(manifest, lanes, lag)
+    if closed := manifest.get("closed_loop"):
+        most = closed["concurrency"]
+        yield Caution("closed_loop", f"closed loop of {most}: the load followed the target, overload cannot show")
     yield from _plan_cautions(plan)
     yield from _length_cautions(columns)
     warm = _warm_cache(columns, manifest)
