@@ -33,6 +33,7 @@ _ELSEWHERE = {
     "study": ("loadgen.study:app", "Run the scheduling policies in virtual time and tabulate them."),
     "sim": ("loadgen.sim.command:app", "The simulated engine."),
     "trace": ("loadgen.trace.command:app", "Look into trace files; cut, scale, convert, merge and make them."),
+    "diagnose": ("loadgen.diagnose.command:app", "Name the layer that limits a run, and the next single step."),
     "demo": ("loadgen.demo:app", "The whole loop on this machine, with a before/after table."),
 }
 """Commands that are imported when they are used."""
