@@ -2,11 +2,18 @@
 
 import json
 import random
+import sys
+from pathlib import Path
 
 import pytest
 
 from proxy.policy.length import MODELS_AT_MOST, START_TOKENS, LengthEstimator
+from proxy.wire.census import take_census
 from proxy.wire.facts import Endpoint, Facts, TextCensus
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from length_texts import LAST, text_of
 
 
 def facts(**fields):
@@ -166,3 +173,48 @@ def test_what_cannot_be_restored_is_passed_over(state):
     estimator.restore(state)
     estimate = estimator.estimate("m", facts(census=TextCensus(latin=400)))
     assert (estimate.tokens, estimate.output_tokens) == (100, 256)
+
+
+GOLDEN = json.loads((Path(__file__).parents[3] / "golden/lengths/counts.json").read_text(encoding="utf-8"))
+
+
+def turns(kind, index):
+    """A text as one turn of a chat, counted by class; and what its template adds."""
+    return take_census(text_of(GOLDEN["pieces"].get(kind, []), kind, index))._replace(messages=1), 9
+
+
+def tell(estimator, kind, vocabulary, index):
+    census, more = turns(kind, index)
+    actual = GOLDEN["counts"][kind][vocabulary][index] + more
+    estimated = estimator.estimate("m", facts(census=census)).tokens
+    estimator.learn("m", census, estimated, actual)
+    return estimated / actual
+
+
+@pytest.mark.parametrize("vocabulary", ["qwen", "deepseek", "anthropic", "cl100k", "tiny"])
+@pytest.mark.parametrize("kind", ["chinese", "code", "base64", "emoji"])
+def test_twenty_kilobytes_are_within_15_percent_of_a_real_vocabulary_after_50_observations(kind, vocabulary):
+    estimator = LengthEstimator()
+    for index in range(LAST):
+        tell(estimator, kind, vocabulary, index)
+    assert tell(estimator, kind, vocabulary, LAST) == pytest.approx(1.0, abs=0.15)
+
+
+@pytest.mark.parametrize("vocabulary", ["qwen", "deepseek", "anthropic", "cl100k", "tiny"])
+def test_all_kinds_mixed_in_one_model_are_within_15_percent_of_a_real_vocabulary(vocabulary):
+    estimator, kinds = LengthEstimator(), ["chinese", "code", "base64", "emoji"]
+    order = [(kind, index) for kind in kinds for index in range(LAST)]
+    random.Random(8).shuffle(order)
+    for kind, index in order:
+        tell(estimator, kind, vocabulary, index)
+    assert [tell(estimator, kind, vocabulary, LAST) for kind in kinds] == [pytest.approx(1.0, abs=0.15)] * 4
+
+
+def test_the_share_of_each_class_adds_up_to_the_estimate():
+    estimator = taught([(TextCensus(latin=4000, cjk=300), 2000)] * 9)
+    census = TextCensus(latin=4000, cjk=300, messages=1)
+    shares = estimator.shares("m", census)
+    assert set(shares) == {"latin", "cjk", "messages"}
+    assert sum(shares.values()) == pytest.approx(estimator.estimate("m", facts(census=census)).tokens, abs=2)
+    assert estimator.observations("m") == 9
+    assert estimator.observations("other") == 0
