@@ -282,6 +282,21 @@ def test_reload_rollback_and_verdict_tell_what_they_did_and_exit_as_they_ended(r
         assert json.loads(body)["reload"]["generation"] == 3
 
 
+def test_a_backend_is_drained_and_resumed_from_a_shell(run, file):
+    with served("--config", str(file)) as proxy:
+        proxy.wait_until_it_serves()
+        where, name = ("--admin", f"127.0.0.1:{proxy.admin}"), BACKEND.removeprefix("http://")
+        code, out, err = run("backends", "drain", name, *where)
+        assert (code, out) == (0, f"backend {name} gets nothing new; 0 requests to finish there\n")
+        code, out, _ = run("backends", "list", *where, "--json")
+        assert (code, [line["state"] for line in json.loads(out)["backends"]]) == (0, ["drained"])
+        assert run("backends", "list", *where)[1].startswith(f"{name}: drained, 0/")
+        assert run("backends", "resume", name, *where)[:2] == (0, f"backend {name} serves again\n")
+        code, out, err = run("backends", "drain", "nobody", *where)
+        assert (code, out) == (2, "")
+        assert err == f'lanewise: no backend is called "nobody"; there are {name}\n'
+
+
 def test_sighup_reloads_and_a_broken_file_is_said_in_the_log(file):
     with served("--config", str(file)) as proxy:
         proxy.wait_until_it_serves()

@@ -3,10 +3,12 @@
 import pytest
 
 from proxy.policy.backend import Backend, Blocked
+from proxy.policy.entry import Entry, Ramp
 from proxy.policy.job import Job
 from proxy.policy.lane import Lane, LaneQueue
 from proxy.policy.limits import BackendLimits, LaneLimits, Scheduling
-from proxy.policy.outcome import Ending
+from proxy.policy.outcome import Ending, Reason
+from proxy.policy.prefixes import Prefix
 from proxy.policy.ticket import Ticket
 
 
@@ -111,3 +113,106 @@ def test_endings_are_counted_apart(backend):
     for ending in (Ending.MEASURED, Ending.IGNORED, Ending.IGNORED, Ending.DROPPED):
         backend.ended(ending, 3)
     assert (backend.measured, backend.ignored, backend.dropped, backend.output_tokens) == (1, 2, 1, 12)
+
+
+# ---------------------------------------------------------------- coming back, busy, drained
+
+
+def test_a_trial_takes_one_request_whatever_ran_before_and_the_next_when_that_is_over(desk):
+    d = desk()
+    before = d.offer()
+    d.dispatcher.set_entry(d.now, "a", Entry(trial=True))
+    trial, waiting = d.offer(), d.offer()
+    assert (d.granted, d.lane(0).head_blocked, d.backend().allowed) == ([before, trial], Blocked.TRIAL, 1)
+    d.leave(before)
+    assert waiting not in d.granted, "an old request that ends is not the trial"
+    d.leave(trial)
+    assert d.granted[-1] == waiting
+
+
+def test_when_the_trial_is_over_all_that_wait_go_as_far_as_there_is_room(desk):
+    d = desk(concurrency=3)
+    d.dispatcher.set_entry(d.now, "a", Entry(trial=True))
+    ids = [d.offer() for _ in range(5)]
+    assert d.granted == ids[:1]
+    d.keep(d.dispatcher.set_entry(d.now, "a", Entry()))
+    assert d.granted == ids[:3]
+
+
+def test_a_slow_start_lets_one_more_in_with_each_step_of_the_clock(desk):
+    d = desk(concurrency=10)
+    d.dispatcher.set_entry(d.now, "a", Entry(ramp=Ramp(d.now, 9.0)))
+    for _ in range(10):
+        d.offer(lane=1)
+    seen = [len(d.granted)]
+    while (at := d.dispatcher.next_wake()) is not None and len(seen) < 4:
+        d.now = at
+        d.wake()
+        seen.append(len(d.granted))
+    assert seen == [1, 2, 3, 4]
+    assert d.now == pytest.approx(3.0)
+
+
+def test_a_busy_backend_gets_nothing_until_the_hold_is_over_even_when_it_is_idle(desk):
+    d = desk()
+    d.dispatcher.hold_back(d.now, "a", 0.5)
+    d.dispatcher.hold_back(d.now, "a", 0.2)
+    d.dispatcher.hold_back(d.now, "gone", 9.0)
+    waiting = d.offer()
+    assert (d.granted, d.lane(0).head_blocked, d.backend().held_back_s) == ([], Blocked.BUSY, 0.5)
+    d.now = d.dispatcher.next_wake()
+    d.wake()
+    assert (d.now, d.granted) == (0.5, [waiting])
+
+
+def test_while_one_backend_is_busy_the_other_takes_the_requests(desk):
+    d = desk(2)
+    d.dispatcher.hold_back(d.now, "a", 0.5)
+    for at_once in (False, True):
+        d.offer(at_once=at_once)
+    assert {grant.backend for grant in d.grants} == {"b"}
+
+
+def test_a_drained_backend_gets_nothing_new_and_serves_again_by_order(desk):
+    d = desk(2, concurrency=2)
+    d.keep(d.dispatcher.set_drained(d.now, "a", True))
+    for _ in range(3):
+        d.offer()
+    assert [grant.backend for grant in d.grants] == ["b", "b"]
+    assert (d.backend().drained, d.backend().up) == (True, False)
+    d.up("a", False)
+    d.up("a", True)
+    assert len(d.grants) == 2, "that it can be reached does not end the order"
+    d.keep(d.dispatcher.set_drained(d.now, "a", False))
+    assert [grant.backend for grant in d.grants] == ["b", "b", "a"]
+
+
+def test_a_long_prompt_that_was_begun_on_a_drained_backend_is_finished_there(desk, parts):
+    d = desk(2, installments=parts)
+    long = d.offer(4000, splittable=True)
+    home = d.grants[0].backend
+    d.keep(d.dispatcher.set_drained(d.now, home, True))
+    d.part_ended(long, 0)
+    assert (d.grants[-1].backend, d.grants[-1].part) == (home, 1)
+    other = d.offer(4000, splittable=True)
+    assert d.grants[-1].ticket.id == other
+    assert d.grants[-1].backend != home
+
+
+def test_without_deadlines_a_begun_prompt_is_kept_when_its_only_backend_is_drained(desk, parts):
+    d = desk(installments=parts, drop_factor=None)
+    long = d.offer(4000, splittable=True)
+    d.offer(lane=1, prompt=4000)
+    d.keep(d.dispatcher.set_drained(d.now, "a", True))
+    assert [refusal.reason for refusal in d.refusals] == [Reason.NO_BACKEND]
+    d.part_ended(long, 0)
+    assert (d.grants[-1].ticket.id, d.grants[-1].part) == (long, 1)
+
+
+def test_one_that_could_not_be_reached_has_lost_what_it_had_computed(desk):
+    d = desk(2)
+    board = d.dispatcher._board
+    d.offer(prefix=Prefix((1, 2), 50.0))
+    assert [len(backend.prefixes) for backend in board.backends] == [2, 0]
+    d.up("a", False)
+    assert len(board.backends[0].prefixes) == 0

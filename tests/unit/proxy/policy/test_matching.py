@@ -8,6 +8,7 @@ from proxy.policy.lane import Lane
 from proxy.policy.limits import BackendLimits, LaneLimits, LaneOrder, Scheduling
 from proxy.policy.matching import Matcher
 from proxy.policy.pools import Pools
+from proxy.policy.prefixes import Prefix
 from proxy.policy.ticket import Ticket
 
 
@@ -26,8 +27,8 @@ def table():
     return build
 
 
-def put(queue, i, prompt, now=0.0):
-    job = Job(Ticket(i, queue.lane.index, prompt, 10), queue, now)
+def put(queue, i, prompt, now=0.0, **fields):
+    job = Job(Ticket(i, queue.lane.index, prompt, 10, **fields), queue, now)
     queue.push(job, now)
     return job
 
@@ -99,3 +100,53 @@ def test_room_is_kept_on_the_backend_that_will_be_free_first(table):
     assert matcher.next_to_free(job) is b
     a.up = b.up = False
     assert matcher.next_to_free(job) is None
+
+
+# ---------------------------------------------------------------- what was computed before
+
+
+ALIKE = Prefix((1, 2, 3, 4), 200.0)
+
+
+def test_a_prompt_goes_where_its_beginning_was_computed_when_both_have_as_much_to_do(table):
+    matcher, queues, (a, b) = table()
+    b.prefixes.note(ALIKE)
+    assert matcher.place(put(queues[0], 1, 1000, prefix=ALIKE), 0.0).backend is b
+    assert matcher.place(put(queues[0], 2, 1000), 0.0).backend is a
+    assert matcher.anywhere(put(queues[0], 3, 1000, prefix=ALIKE), 0.0).backend is b
+
+
+def test_work_that_waits_there_weighs_against_what_would_be_saved(table):
+    matcher, queues, (a, b) = table()
+    b.prefixes.note(ALIKE)
+    b.hold(put(queues[0], 1, 700), 700, 710, 1, 0)
+    job = put(queues[0], 2, 1000, prefix=ALIKE)
+    assert matcher.place(job, 0.0).backend is b
+    b.hold(put(queues[0], 3, 300), 300, 310, 1, 0)
+    assert matcher.place(job, 0.0).backend is a
+
+
+def test_the_budget_is_charged_for_the_whole_prompt_all_the_same(table):
+    matcher, queues, (_, b) = table()
+    b.prefixes.note(ALIKE)
+    assert matcher.place(put(queues[0], 1, 1000, prefix=ALIKE), 0.0).prefill == 1000
+
+
+def test_an_engine_without_a_prefix_cache_has_computed_nothing(table):
+    matcher, queues, (a, b) = table()
+    b.prefixes.note(ALIKE)
+    b.caches = False
+    assert matcher.place(put(queues[0], 1, 1000, prefix=ALIKE), 0.0).backend is a
+
+
+def test_where_a_prompt_goes_is_where_its_beginning_will_be_found(desk):
+    d = desk(2)
+    for _ in range(4):
+        first = d.offer(1000, prefix=ALIKE)
+        d.leave(first)
+    assert {grant.backend for grant in d.grants} == {"a"}
+    d.dispatcher.set_prefix_cache(d.now, "a", enabled=True, granularity=16)
+    d.dispatcher.set_prefix_cache(d.now, "b", enabled=True, granularity=16)
+    d.offer(500)
+    d.offer(1000, prefix=ALIKE)
+    assert d.grants[-1].backend == "b", "a restarted: its cache is empty"
