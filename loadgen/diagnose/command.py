@@ -30,10 +30,10 @@ def diagnose(
     slo: SloOptions = _DEFAULT_SLO,
     json: Switch = False,
 ) -> int:
-    """Name the layer that limits a run (link, client, queue, prefill, decode, memory, parallel, adaptation, hardware
-    ceiling), with the numbers that say so and the next single step.
+    """Name the layer that limits a run, with the numbers that say so and the next single step.
 
-    Exit code 0: the run was looked at, with findings or without. 4: the run is invalid, so nothing is said of the server.
+    Layers: link, client, queue, prefill, decode, memory, parallel, adaptation, hardware ceiling. Exit code 0: the run
+    was looked at, with findings or without. 4: the run is invalid, so nothing is said of the server.
 
     Parameters
     ----------

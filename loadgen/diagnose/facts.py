@@ -18,6 +18,8 @@ FLOOR_QUANTILE = 0.1
 link, whatever waits behind them."""
 HEADS = 10
 """Fewer heads tell nothing of the link."""
+TOGETHER_S = 0.001
+"""A head that comes this close before the first token was held back with it, and tells nothing of the link either."""
 _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 
@@ -49,7 +51,8 @@ class Facts:
     connect_s: float | None
     """Median of TCP handshakes."""
     head_s: float | None
-    """Low quantile of the times from the send to the answer's head."""
+    """Low quantile of the times from the send to the answer's head; None where the head waits for something else: for
+    the first token, or in lanewise's queue."""
     ttft_send_s: float | None
     """Median over ok, and the mean, as the engine's own figure is one."""
     ttft_send_mean_s: float | None
@@ -121,7 +124,7 @@ def facts_of(run: RunFolder, slo: Slo) -> Facts:
         telemetry=telemetry_of(run),
         groups=_groups(results),
         connect_s=_quantile(connects, 0.5),
-        head_s=_quantile(heads, FLOOR_QUANTILE) if len(heads) >= HEADS else None,
+        head_s=_head(heads, results, through_proxy=bool(manifest.get("proxy"))),
         ttft_send_s=_quantile(sends, 0.5),
         ttft_send_mean_s=float(sends.mean()) if len(sends) else None,
         gap_p50_s=everything.icl.p50 if everything.icl.known else None,
@@ -132,6 +135,13 @@ def facts_of(run: RunFolder, slo: Slo) -> Facts:
         speed=float(manifest.get("speed", 1.0)),
         manifest=manifest,
     )
+
+
+def _head(heads: Floats, results: Sequence[Result], *, through_proxy: bool) -> float | None:
+    before = _known(np.array([_span(one.head, one.first) for one in results], dtype=np.float64))
+    if len(heads) < HEADS or through_proxy or (len(before) and float(np.median(before)) < TOGETHER_S):
+        return None
+    return _quantile(heads, FLOOR_QUANTILE)
 
 
 def _span(begin: float | None, end: float | None) -> float:

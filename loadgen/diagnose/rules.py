@@ -196,7 +196,7 @@ def _kv(facts: Facts, engine: EngineDigest) -> Finding | None:
     )
     if preempted < max(1.0, PREEMPTED_SHARE * finished) and not blocked:
         return None
-    evidence = [Number("preemptions", preempted, "count", PREEMPTED_SHARE * finished)]
+    evidence = [Number("preemptions", preempted, "count", max(1.0, PREEMPTED_SHARE * finished))]
     if engine.kv_peak is not None:
         evidence.append(Number("KV cache peak", engine.kv_peak, "share", KV_FULL))
     if engine.full_share is not None:

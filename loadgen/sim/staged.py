@@ -31,6 +31,8 @@ from loadgen.telemetry.samples import Kind
 from loadgen.telemetry.scrape import EVERY_S, Source, read_page
 
 BORDER_TOKENS = 2048
+CALL_S = 1e-5
+"""From a new connection to the request on it."""
 HEAD_S = 0.003
 """vLLM sends the head of a stream 2 to 9 ms after the request came, before it queues it."""
 
@@ -104,10 +106,12 @@ class Situation:
 class _Client:
     """One request: its due time, and when its tokens left the engine."""
 
-    __slots__ = ("arrival", "due", "index", "sent", "stage", "tokens")
+    __slots__ = ("arrival", "due", "index", "left", "sent", "stage", "started", "tokens")
 
-    def __init__(self, index: int, arrival: Arrival, due: float, sent: float, stage: "_Stage") -> None:
-        self.index, self.arrival, self.due, self.sent = index, arrival, due, sent
+    def __init__(self, index: int, arrival: Arrival, due: float, started: float, stage: "_Stage") -> None:
+        self.index, self.arrival, self.due, self.started = index, arrival, due, started
+        self.sent = started
+        self.left = False
         self.stage = stage
         self.tokens: list[float] = []
 
@@ -141,6 +145,7 @@ class _Stage:
         self._driver = Driver(self._engine, self._exposition)
         self.now = 0.0
         self._open = 0
+        self._kept_alive = 0
         self._events: list[tuple[float, int, Any]] = []
         self._order = itertools.count()
         self._busy_before = 0.0
@@ -166,6 +171,8 @@ class _Stage:
                 self._read(self.now)
                 if self._open:
                     self._at(self.now + EVERY_S, None)
+            elif not client.left:
+                self._leave(client)
             elif self._submit(client) and due is None:
                 due = self._driver.advance(self.now)
         return self._close()
@@ -178,7 +185,15 @@ class _Stage:
         due = arrival.at_s - self._situation.arrivals[0].at_s
         self._late.append(lag)
         self._open += 1
-        client = _Client(index, arrival, due, due + lag, self)
+        self._at(due + lag, _Client(index, arrival, due, due + lag, self))
+
+    def _leave(self, client: _Client) -> None:
+        """Send it, on a connection that is free, or after the handshake of a new one."""
+        client.left = True
+        if self._kept_alive:
+            self._kept_alive -= 1
+        else:
+            client.sent = self.now + 2 * self._situation.link_s
         self._at(client.sent + self._situation.link_s, client)
 
     def _submit(self, client: _Client) -> bool:
@@ -203,14 +218,15 @@ class _Stage:
             "prompt_tokens": arrival.prompt_tokens,
             "output_tokens": arrival.output_tokens,
             "due": client.due,
-            "started": client.sent,
-            "sent": client.sent,
+            "started": client.started,
+            "sent": client.sent + (CALL_S if client.sent > client.started else 0.0),
             "connected": client.sent,
             "head": client.sent + 2 * self._situation.link_s + HEAD_S,
         }
 
     def _failed(self, client: _Client) -> None:
         self._open -= 1
+        self._kept_alive += 1
         base = self._base(client)
         status = 200 if self._situation.in_stream else 500
         more = {
@@ -224,6 +240,7 @@ class _Stage:
     def ended(self, client: _Client) -> None:
         """Write the line of a request that got its last token."""
         self._open -= 1
+        self._kept_alive += 1
         there = [when + self._situation.link_s for when in client.tokens]
         stamps = [round(when * 1e9) for when in there]
         self._journal.add(
