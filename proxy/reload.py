@@ -15,7 +15,7 @@ from proxy.control import Order, Reply
 from proxy.history import BAD, VERDICTS, Entry, History, HistoryFile
 from proxy.inforce import InForce
 from proxy.settings import ConfigurationError, Loaded, Settings, warnings
-from proxy.settings.change import Change, changes, need_restart, steering
+from proxy.settings.change import Change, changes, need_restart, steering, with_secrets_of
 from proxy.settings.load import load_text
 from proxy.settings.show import minimal
 
@@ -215,14 +215,11 @@ class Reloader:
 
     def _restore(self, entry: Entry) -> Settings:
         """Read a remembered configuration; secrets are those in force."""
-        now = self._in_force.settings
         try:
             settings = load_text(entry.text, f"configuration {entry.sha}")
         except ConfigurationError as error:
             raise Refused(*error.sentences) from None
-        recorder = settings.recorder.model_copy(update={"salt": now.recorder.salt})
-        probes = settings.probes.model_copy(update={"api_key": now.probes.api_key})
-        return settings.model_copy(update={"recorder": recorder, "probes": probes})
+        return with_secrets_of(settings, self._in_force.settings)
 
     # ------------------------------------------------------------------ both
 

@@ -17,6 +17,7 @@ from proxy.policy.outcome import Outcome
 from proxy.policy.reuse import PrefixReuse
 from proxy.policy.snapshot import BackendSnapshot, Snapshot
 from proxy.settings import Settings
+from proxy.settings.change import with_secrets_of
 
 LAST = 20
 _REFUSALS = frozenset({Outcome.REJECTED, Outcome.EXPIRED, Outcome.TOO_LONG, Outcome.DRAINING})
@@ -81,12 +82,11 @@ class Status:
 
     def configuration(self) -> dict[str, Any]:
         """Return the settings in force, ready for JSON; secrets are left out."""
-        settings = self._in_force.settings
-        hidden: Any = {"recorder": {"salt"}, "probes": {"api_key"}}
+        bare = with_secrets_of(self._in_force.settings, self._in_force.settings, hidden=True)
         return {
             "config": self._in_force.sha,
             "generation": self._in_force.generation,
-            "settings": settings.model_dump(mode="json", exclude=hidden),
+            "settings": bare.model_dump(mode="json"),
         }
 
     def _reused(self) -> dict[str, Any] | None:

@@ -12,8 +12,11 @@ from proxy.settings.tree import leaves, value_at
 
 _AT_START = ("listen", "admin", "state_dir", "recorder.", "estimate.remember")
 """Bound, opened or named once, when the process starts. With a dot: the whole section."""
-_STEERING = ("mode", "scheduling.", "installments.", "lanes.", "limits.prompt_tokens")
-_NOT_STEERING = (".first_byte_timeout",)
+_STEERING = (
+    *("mode", "scheduling.", "installments.", "lanes.", "limits.prompt_tokens", "estimate.tokenize", "estimate.near"),
+    *("tenants.", "priority.", "length_policies", "repeats.", "prefixes."),
+)
+_NOT_STEERING = (".first_byte_timeout", ".salt")
 _IDENTITY = frozenset({"url", "name", "models"})
 """Keys of a backend that say which engine it is."""
 _DESCRIPTIVE = (".engine_flags",)
@@ -74,6 +77,16 @@ def steering(found: Sequence[Change], old: Settings, new: Settings) -> tuple[str
         elif _among(change.key, _STEERING) and not change.key.endswith(_NOT_STEERING) and change.key not in by_preset:
             named[change.key] = None
     return tuple(named)
+
+
+def with_secrets_of(settings: Settings, other: Settings, *, hidden: bool = False) -> Settings:
+    """Return settings with every secret taken from others, or, if `hidden`, left out where they have one."""
+    for path in leaves(Settings):
+        section, _, key = path.partition(".")
+        here, there = getattr(settings, section), getattr(other, section)
+        if key and isinstance(value := getattr(there, key, None), SecretStr):
+            settings = settings.model_copy(update={section: here.model_copy(update={key: None if hidden else value})})
+    return settings
 
 
 def _backend_changes(
