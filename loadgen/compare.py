@@ -1,33 +1,43 @@
 """Two runs of one plan beside each other: what changed, how much, and whether to keep it. Pure but for reading.
 
-A request is paired with itself by its index in the plan. Intervals are paired bootstraps: whole pairs are drawn again,
-by a fixed seed, so that two comparisons of the same runs say the same.
+A request is paired with itself by its index in the plan. Intervals are bootstraps over those pairs, by a fixed seed, so
+that two comparisons of the same runs say the same. `loadgen.statistics` has the mathematics.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from loadgen.columns import Columns, Floats, Mask, columns_of
+from loadgen.columns import Columns, Floats, Mask
+from loadgen.conditions import conditions, differing_conditions, out_of_bounds, too_many
 from loadgen.failure import RefusedError
 from loadgen.journal import RunFolder
+from loadgen.manifest import Change, changes
 from loadgen.result import LoadOutcome
-from loadgen.summarise import DEFAULT_SLO, good, summarise_columns
+from loadgen.sides import Repeat, Side, read_side
+from loadgen.statistics import Contrast, Interval, intervals
+from loadgen.summarise import DEFAULT_SLO, good
 from loadgen.summary import Slo, Summary, plain
 
+__all__ = ["Comparison", "Metric", "NotComparableError", "Verdict", "compare", "differing_conditions", "judge"]
+
 SCHEMA = "lanewise.compare/1"
-DRAWS = 1000
-MOST_DRAWN = 20_000_000
-"""Pairs times draws; more pairs get fewer draws."""
 DOUBLED = 2.0
+"""Written with one digit: 1.95 times is shown as 2.0, and counts."""
 ABNORMAL_SHARE = 0.05
 """So many more broken answers (of all sent) are abnormal."""
 GOODPUT_NOISE = 0.01
+RESOLUTION_S = {"TTFT": 0.001, "E2E": 0.001, "TPOT": 0.0001}
+"""Smaller differences are below what the clocks of two runs can tell: the generator's own error (docs/latencies.md)."""
+PEAK_NOISE = {"KV peak": 0.02, "HBM peak": 64.0}
+"""Of one reading a second, without repeats: share of the cache, MB."""
 BROKEN = (LoadOutcome.ERROR, LoadOutcome.TRUNCATED, LoadOutcome.STALLED)
+_FAMILY = ("TTFT", "E2E", "goodput")
+"""What the verdict rests on, beside the memory peak."""
+_LANES = ("all", "short", "long")
 
 
 class Verdict(StrEnum):
@@ -40,29 +50,40 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number of both runs."""
+    """One number of both sides."""
 
     name: str
     unit: str
-    """s, share or count."""
+    """s, share, count, rate (per second) or MB."""
     a: float
     b: float
     low: float | None = None
-    """95 % interval of B - A over the pairs; None: too few pairs, or a plain count."""
+    """Interval of B - A over the pairs; None: too few pairs, or a plain number. Those of the verdict hold together
+    with 95 %, each of the others alone."""
     high: float | None = None
     pairs: int = 0
-    """Requests that have this number in both runs. `a` and `b` are over each run's own requests, the interval is over
+    """Requests that have this number in all runs. `a` and `b` are over each run's own requests, the interval is over
     the pairs."""
     lower_is_better: bool = True
+    in_verdict: bool = False
+    band: float | None = None
+    """Differences up to this are noise: spread of the baseline's repeats, or what a clock can tell."""
+    absent: bool = False
+    """Whether an interval was wanted and too few pairs were there for it."""
 
     @property
     def effect(self) -> str:
         """Return better, worse, noise or an empty string where nothing can be said."""
         if self.low is None or self.high is None:
-            return ""
-        if self.low <= 0 <= self.high:
+            return "" if self.band is None or self.absent else self._by_band()
+        if self.low <= 0 <= self.high or (self.band is not None and abs(self.b - self.a) <= self.band):
             return "noise"
         return "better" if (self.high < 0) == self.lower_is_better else "worse"
+
+    def _by_band(self) -> str:
+        if not abs(self.b - self.a) > (self.band or 0.0):
+            return "noise"
+        return "better" if (self.b < self.a) == self.lower_is_better else "worse"
 
     @property
     def ratio(self) -> float:
@@ -78,12 +99,28 @@ class Comparison:
     label_b: str
     verdict: Verdict
     why: str
-    changed_parameters: dict[str, tuple[Any, Any]]
-    """What was set differently on the system under test: declared parameters, target, engine."""
+    changes: tuple[Change, ...]
+    """What was set differently on the system under test: declared parameters, engine, proxy, premises, target."""
     conditions_differ: tuple[str, ...]
     """Sentences; any of them voids the comparison."""
     metrics: tuple[Metric, ...]
     summaries: tuple[Summary, Summary] = field(repr=False)
+    notes: tuple[str, ...] = ()
+    """What a reader has to know beside: parameters out of bounds, what could not be told."""
+
+    @property
+    def changed_parameters(self) -> dict[str, tuple[Any, Any]]:
+        """Return values before and after by name."""
+        return {change.name: (change.before, change.after) for change in self.changes}
+
+    @property
+    def difference(self) -> str:
+        """Return none, better, worse, mixed, or unknown where nothing can be told, over the metrics of the verdict."""
+        effects = {metric.effect for metric in self.metrics if metric.in_verdict} - {""}
+        told = effects - {"noise"}
+        if len(told) > 1:
+            return "mixed"
+        return next(iter(told)) if told else ("none" if effects else "unknown")
 
     def to_json(self) -> dict[str, Any]:
         """Return a document of plain values."""
@@ -92,170 +129,137 @@ class Comparison:
             "schema": SCHEMA,
             "verdict": self.verdict.value,
             "why": self.why,
+            "difference": self.difference,
             "a": self.label_a,
             "b": self.label_b,
-            "changed_parameters": {key: list(pair) for key, pair in self.changed_parameters.items()},
-            "conditions_differ": list(self.conditions_differ),
+            **_said(self.changes, self.conditions_differ),
+            "notes": list(self.notes),
             "metrics": metrics,
         }
         return {key: plain(value) for key, value in document.items()}
+
+
+def _said(changed: Sequence[Change], differ: Sequence[str]) -> dict[str, Any]:
+    return {
+        "changed_parameters": {change.name: [change.before, change.after] for change in changed},
+        "parameter_classes": {change.name: change.kind.value for change in changed},
+        "consequences": [change.name for change in changed if not change.counts],
+        "conditions_differ": list(differ),
+    }
+
+
+class NotComparableError(RefusedError):
+    """The comparison is refused; what differs is in the document.
+
+    Attributes:
+        document: what `--json` prints instead of a comparison: the same keys, without metrics.
+    """
+
+    def __init__(self, sides: tuple[Side, Side], changed: Sequence[Change], reasons: Sequence[str]) -> None:
+        super().__init__(f"not comparable: {'; '.join(reasons)}. --force compares all the same")
+        self.document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "verdict": "refused",
+            "why": "; ".join(reasons),
+            "a": sides[0].label,
+            "b": sides[1].label,
+            **_said(changed, reasons),
+            "metrics": [],
+        }
 
 
 def compare(a: RunFolder, b: RunFolder, slo: Slo = DEFAULT_SLO, *, force: bool = False, seed: int = 1) -> Comparison:
     """Compare run B with run A.
 
     Args:
-        a: before.
+        a: before: a run folder, or a baseline of several repeats.
         b: after.
         slo: what makes a request good, in both.
-        force: compare even where conditions differ; they are listed all the same.
+        force: compare even where conditions differ or several parameters changed; they are listed all the same.
         seed: of the bootstrap.
 
     Raises:
-        RefusedError: conditions differ, or a run is incomplete or client-limited.
+        NotComparableError: conditions differ, more than one parameter changed, a run is incomplete or client-limited,
+            or a baseline is none.
         UsageError: a folder is no run folder.
     """
-    manifests = a.manifest(), b.manifest()
-    sides = columns_of(a.results()), columns_of(b.results())
-    summaries = (
-        summarise_columns(sides[0], manifests[0], slo),
-        summarise_columns(sides[1], manifests[1], slo),
-    )
-    conditions = (*differing_conditions(*manifests), *_unfit("A", summaries[0]), *_unfit("B", summaries[1]))
-    if conditions and not force:
-        raise RefusedError(f"not comparable: {'; '.join(conditions)}. --force compares all the same")
-    metrics = tuple(_metrics(sides, summaries, slo, np.random.Generator(np.random.PCG64(seed))))
-    verdict, why = judge(metrics, summaries)
+    sides = read_side(a, slo), read_side(b, slo)
+    changed = changes(sides[0].repeats[0].manifest, sides[1].repeats[0].manifest)
+    reasons = list(conditions(*sides))
+    if (sentence := too_many(changed)) is not None:
+        reasons.append(sentence)
+    if reasons and not force:
+        raise NotComparableError(sides, changed, reasons)
+    metrics = tuple(_metrics(sides, slo, seed))
+    verdict, why = judge(metrics, (_broken(sides[0]), _broken(sides[1])))
+    if verdict is Verdict.KEEP_TUNING and not any(change.counts for change in changed):
+        why += " Nothing that is known was changed between the two: this is an A/A comparison."
     return Comparison(
-        summaries[0].label,
-        summaries[1].label,
+        sides[0].label,
+        sides[1].label,
         verdict,
         why,
-        changed_parameters(*manifests),
-        conditions,
+        tuple(changed),
+        tuple(reasons),
         metrics,
-        summaries,
+        (sides[0].repeats[0].summary, sides[1].repeats[0].summary),
+        (*out_of_bounds(changed), *_untold(metrics)),
     )
 
 
-def differing_conditions(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """Return what makes two runs incomparable, one sentence each: another workload, client or way of asking."""
-    named = {
-        "plan": ("plan", "hash"),
-        "endpoint": ("endpoint",),
-        "model": ("model",),
-        "speed": ("speed",),
-        "time limits": ("limits",),
-        "statuses counted as rejected": ("reject_statuses",),
-        "connection reuse": ("fresh_connections",),
-        "load generator version": ("versions", "lanewise"),
-        "load generator's machine": ("host",),
-    }
-    found = []
-    for name, path in named.items():
-        before, after = _at(a, path), _at(b, path)
-        if before != after:
-            found.append(f"{name} differs: {before} and {after}")
-    if a.get("salt") == b.get("salt"):
-        found.append("both runs sent the same prompts (same salt), so a warm prefix cache can fake a gain")
-    return found
+def _untold(metrics: Sequence[Metric]) -> Iterator[str]:
+    few = [f"{metric.name} ({metric.pairs} pairs)" for metric in metrics if metric.absent and metric.in_verdict]
+    if few:
+        yield f"too few requests to tell a difference from noise: {', '.join(few)}"
 
 
-def changed_parameters(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what was set differently on the system under test. What one run does not know is not a change."""
-    before, after = _parameters(a), _parameters(b)
-    declared = a.get("parameters", {}).keys() | b.get("parameters", {}).keys()
-    changed = {}
-    for name in sorted(before.keys() | after.keys()):
-        pair = before.get(name), after.get(name)
-        if pair[0] != pair[1] and (name in declared or None not in pair):
-            changed[name] = pair
-    return changed
+def _metrics(sides: tuple[Side, Side], slo: Slo, seed: int) -> list[Metric]:
+    wanted = list(_wanted(sides, slo))
+    contrasts = [_contrast(sides, one) for one in wanted]
+    rows: list[Metric] = []
+    for one, found in zip(wanted, intervals(contrasts, seed=seed), strict=True):
+        rows += [_metric(sides, one, share, interval) for share, interval in zip(one.shares, found, strict=True)]
+    return sorted([*rows, *_peaks(sides), *_counts(sides)], key=lambda metric: not metric.in_verdict)
 
 
-def _parameters(manifest: dict[str, Any]) -> dict[str, Any]:
-    engine = manifest.get("engine", {})
-    cache = engine.get("cache_config") or {}
-    return (
-        {"target": manifest.get("target"), "engine.version": engine.get("version")}
-        | {f"engine.{name}": value for name, value in cache.items()}
-        | dict(manifest.get("parameters", {}))
-    )
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A number of every request, and what is told of it."""
 
+    lane: str
+    name: str
+    of: Callable[[Columns], Floats]
+    """Value per row; NaN where it does not count."""
+    shares: tuple[float | None, ...]
 
-def _at(document: dict[str, Any], path: tuple[str, ...]) -> Any:
-    value: Any = document
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _unfit(side: str, summary: Summary) -> list[str]:
-    voids = {"incomplete", "client_limited", "warm_cache"}
-    return [f"run {side}: {caution.message}" for caution in summary.warnings if caution.code in voids]
-
-
-def _metrics(
-    sides: tuple[Columns, Columns], summaries: tuple[Summary, Summary], slo: Slo, draw: np.random.Generator
-) -> list[Metric]:
-    pairs = _Pairs(sides)
-    found = []
-    for lane in ("short", "long", "all"):
-        a, b = summaries[0].lanes[lane], summaries[1].lanes[lane]
-        if not a.sent and not b.sent:
-            continue
-        for name, of in _LATENCIES.items():
-            found += [
-                pairs.metric(f"{lane} {name} {label}", lane, of, share, draw)
-                for label, share in (("p50", 0.5), ("p99", 0.99))
-            ]
-        found.append(pairs.goodput(f"{lane} goodput", lane, slo, draw))
-        for label, outcome in (("completed", "ok"), ("rejected", "rejected")):
-            better_low = outcome != "ok"
-            counts = float(a.outcomes[outcome]), float(b.outcomes[outcome])
-            found.append(Metric(f"{lane} {label}", "count", *counts, lower_is_better=better_low))
-    return found
+    @property
+    def unit(self) -> str:
+        return "share" if self.name == "goodput" else "s"
 
 
 _LATENCIES: dict[str, Callable[[Columns], Floats]] = {
     "TTFT": lambda columns: columns.first - columns.due,
-    "TPOT": lambda columns: columns.tpot,
     "E2E": lambda columns: columns.last - columns.due,
+    "TPOT": lambda columns: columns.tpot,
 }
+_QUANTILES = {0.5: "p50", 0.99: "p99"}
 
 
-class _Pairs:
-    """Both runs, and which rows of them are the same request."""
+def _wanted(sides: tuple[Side, Side], slo: Slo) -> Iterator[_Wanted]:
+    for lane in _LANES:
+        if not any(repeat.summary.lanes[lane].sent for side in sides for repeat in side.repeats):
+            continue
+        for name, latency in _LATENCIES.items():
+            yield _Wanted(lane, name, _of_ok(lane, latency), tuple(_QUANTILES))
+        yield _Wanted(lane, "goodput", _good(lane, slo), (None,))
 
-    def __init__(self, sides: tuple[Columns, Columns]) -> None:
-        self._sides = sides
-        _, at_a, at_b = np.intersect1d(sides[0].index, sides[1].index, assume_unique=True, return_indices=True)
-        self._at = at_a, at_b
 
-    def metric(
-        self, name: str, lane: str, of: Callable[[Columns], Floats], share: float, draw: np.random.Generator
-    ) -> Metric:
-        """Quantile of a latency over ok requests; the interval is over requests that are ok in both."""
-        whole = [np.where(side.ok & _in(side, lane), of(side), np.nan) for side in self._sides]
-        a, b = (values[at] for values, at in zip(whole, self._at, strict=True))
-        both = ~np.isnan(a) & ~np.isnan(b)
-        low, high = _interval(a[both], b[both], lambda values: _quantile(values, share), share, draw)
-        own = [float(_quantile(_known(values), share)) for values in whole]
-        return Metric(name, "s", own[0], own[1], low, high, int(both.sum()))
+def _of_ok(lane: str, latency: Callable[[Columns], Floats]) -> Callable[[Columns], Floats]:
+    return lambda columns: np.where(columns.ok & _in(columns, lane), latency(columns), np.nan)
 
-    def goodput(self, name: str, lane: str, slo: Slo, draw: np.random.Generator) -> Metric:
-        """Share of good requests among all sent; every request is in the pairs, failed or not."""
-        whole = [good(side, slo)[_in(side, lane)].astype(np.float64) for side in self._sides]
-        a, b = (
-            good(side, slo)[at][_in(side, lane)[at]].astype(np.float64)
-            for side, at in zip(self._sides, self._at, strict=True)
-        )
-        if len(a) != len(b):
-            low = high = None
-        else:
-            low, high = _interval(a, b, lambda values: np.asarray(values.mean(axis=-1)), 0.5, draw)
-        means = [float(values.mean()) if len(values) else float("nan") for values in whole]
-        return Metric(name, "share", means[0], means[1], low, high, len(a), lower_is_better=False)
+
+def _good(lane: str, slo: Slo) -> Callable[[Columns], Floats]:
+    return lambda columns: np.where(_in(columns, lane), good(columns, slo).astype(np.float64), np.nan)
 
 
 def _in(columns: Columns, lane: str) -> Mask:
@@ -264,67 +268,122 @@ def _in(columns: Columns, lane: str) -> Mask:
     return columns.short if lane == "short" else ~columns.short
 
 
-def _known(values: Floats) -> Floats:
-    return np.asarray(values[~np.isnan(values)])
+def _contrast(sides: tuple[Side, Side], wanted: _Wanted) -> Contrast:
+    """Put the runs of both sides on the rows of the plan."""
+    count = 1 + max(
+        (int(repeat.columns.index.max()) for side in sides for repeat in side.repeats if len(repeat.columns.index)),
+        default=0,
+    )
+
+    def placed(repeat: Repeat) -> Floats:
+        values = np.full(count, np.nan)
+        values[repeat.columns.index] = wanted.of(repeat.columns)
+        return values
+
+    before, after = (tuple(placed(repeat) for repeat in side.repeats) for side in sides)
+    return Contrast(before, after, wanted.shares, wanted.name in _FAMILY)
 
 
-def _quantile(values: Floats, share: float) -> Any:
-    """Return the quantile along the last axis; NaN for none."""
-    if not values.shape[-1]:
+def _metric(sides: tuple[Side, Side], wanted: _Wanted, share: float | None, interval: Interval) -> Metric:
+    name = f"{wanted.lane} {wanted.name}" + ("" if share is None else f" {_QUANTILES[share]}")
+    a, b = (float(np.mean([_statistic(wanted.of(repeat.columns), share) for repeat in side.repeats])) for side in sides)
+    return Metric(
+        name,
+        wanted.unit,
+        a,
+        b,
+        interval.low,
+        interval.high,
+        interval.pairs,
+        lower_is_better=wanted.name != "goodput",
+        in_verdict=wanted.name in _FAMILY,
+        band=_band(sides, name, RESOLUTION_S.get(wanted.name)),
+        absent=interval.low is None,
+    )
+
+
+def _statistic(values: Floats, share: float | None) -> float:
+    known = values[~np.isnan(values)]
+    if not len(known):
         return float("nan")
-    rank = max(0, int(np.ceil(share * values.shape[-1])) - 1)
-    return np.partition(values, rank, axis=-1)[..., rank]
+    if share is None:
+        return float(known.mean())
+    return float(np.quantile(known, share, method="inverted_cdf"))
 
 
-def _interval(
-    a: Floats, b: Floats, statistic: Callable[[Floats], Any], share: float, draw: np.random.Generator
-) -> tuple[float | None, float | None]:
-    """Return the 95 % percentile interval of statistic(b) - statistic(a) over redrawn pairs.
-
-    None where fewer than five pairs lie beyond the quantile: an interval would look like knowledge.
-    """
-    n = len(a)
-    if n * min(share, 1 - share) < 5:
-        return None, None
-    differences: list[float] = []
-    draws = min(DRAWS, max(200, MOST_DRAWN // n))
-    for _ in range(draws):
-        chosen: npt.NDArray[np.int64] = draw.integers(0, n, n)
-        differences.append(float(statistic(b[chosen]) - statistic(a[chosen])))
-    low, high = np.quantile(differences, (0.025, 0.975))
-    return float(low), float(high)
+def _band(sides: tuple[Side, Side], name: str, least: float | None) -> float | None:
+    """Return the widest spread that a baseline had in this metric, and never less than can be told."""
+    known = [side.spread[name] for side in sides if name in side.spread] + ([] if least is None else [least])
+    return max(known, default=None)
 
 
-def judge(metrics: tuple[Metric, ...], summaries: tuple[Summary, Summary]) -> tuple[Verdict, str]:
+def _peaks(sides: tuple[Side, Side]) -> Iterator[Metric]:
+    for name, key, unit in (("KV peak", "kv_usage", "share"), ("HBM peak", "hbm_mb", "MB")):
+        values = [[repeat.peaks[key] for repeat in side.repeats if key in repeat.peaks] for side in sides]
+        if all(values):
+            a, b = (max(one) for one in values)
+            yield Metric(name, unit, a, b, in_verdict=True, band=_band(sides, name, PEAK_NOISE[name]))
+
+
+def _counts(sides: tuple[Side, Side]) -> Iterator[Metric]:
+    def means(of: Callable[[Summary], float]) -> tuple[float, float]:
+        a, b = (float(np.mean([of(repeat.summary) for repeat in side.repeats])) for side in sides)
+        return a, b
+
+    for lane in _LANES:
+        if any(repeat.summary.lanes[lane].sent for side in sides for repeat in side.repeats):
+            for label, outcome in (("completed", "ok"), ("rejected", "rejected")):
+                both = means(lambda summary, at=lane, what=outcome: float(summary.lanes[at].outcomes[what]))  # type: ignore[misc]
+                yield Metric(f"{lane} {label}", "count", *both, lower_is_better=outcome != "ok")
+    yield Metric("completed rate", "rate", *means(lambda summary: summary.completed_rate), lower_is_better=False)
+    yield Metric("output tokens", "rate", *means(lambda summary: summary.output_token_rate), lower_is_better=False)
+
+
+def judge(metrics: Sequence[Metric], broken: tuple[float, float] = (0.0, 0.0)) -> tuple[Verdict, str]:
     """Decide: roll back only for abnormal answers or a latency that more than doubled; keep what is proven better.
 
-    A gain needs an interval without zero, no overall latency that is proven worse, and a goodput that did not fall.
+    A lane that more than doubled while goodput rose is a trade that the operator decides on, not a roll back.
+
+    Args:
+        metrics: of both sides.
+        broken: share of broken answers before and after.
     """
-    by_name = {metric.name: metric for metric in metrics}
-    broken = [_broken(summary) for summary in summaries]
     if broken[1] - broken[0] > ABNORMAL_SHARE:
         return Verdict.ROLL_BACK, f"Answers are abnormal: {broken[1]:.1%} broke, {broken[0]:.1%} before."
-    headline = [by_name[name] for name in _HEADLINE if name in by_name]
-    for metric in headline:
-        if metric.ratio > DOUBLED and metric.effect != "noise":
-            return Verdict.ROLL_BACK, f"{metric.name} more than doubled ({metric.ratio:.1f} times)."
-    goodput = by_name.get("all goodput")
-    if goodput is not None and goodput.b < goodput.a - GOODPUT_NOISE:
+    verdict = [metric for metric in metrics if metric.in_verdict]
+    goodput = next((metric for metric in metrics if metric.name == "all goodput"), None)
+    rose = goodput is not None and goodput.effect == "better"
+    for metric in verdict:
+        if metric.unit == "s" and metric.effect == "worse" and round(metric.ratio, 1) >= DOUBLED:
+            said = f"{metric.name} more than doubled ({metric.ratio:.1f} times)"
+            if metric.name.startswith("all ") or not rose:
+                return Verdict.ROLL_BACK, f"{said}."
+            return Verdict.KEEP_TUNING, f"{said}, while goodput rose: decide whether that is worth it."
+    if goodput is not None and goodput.b < goodput.a - GOODPUT_NOISE and goodput.effect != "noise":
         return Verdict.KEEP_TUNING, f"Goodput fell from {goodput.a:.3f} to {goodput.b:.3f}."
-    worse = [metric.name for metric in headline if metric.effect == "worse"]
+    worse = [metric.name for metric in verdict if metric.effect == "worse" and metric.name.startswith("all ")]
     if worse:
         return Verdict.KEEP_TUNING, f"Worse: {', '.join(worse)}."
-    better = [metric.name for metric in metrics if metric.effect == "better"]
+    better = [metric.name for metric in verdict if metric.effect == "better"]
     if better:
-        return Verdict.KEEP, f"Better: {', '.join(better)}."
-    if not any(metric.effect for metric in metrics):
+        return Verdict.KEEP, f"Better: {', '.join(better)}.{_price(verdict)}"
+    if not any(metric.effect for metric in verdict if metric.pairs):
         return Verdict.KEEP_TUNING, "Too few requests that ended well in both runs to tell a difference from noise."
-    return Verdict.KEEP_TUNING, "No difference beyond noise."
+    price = _price(verdict)
+    return Verdict.KEEP_TUNING, price.strip() or "No difference beyond noise."
 
 
-_HEADLINE = ("all TTFT p50", "all TTFT p99", "all E2E p50", "all E2E p99")
+def _price(verdict: Sequence[Metric]) -> str:
+    """Say what got worse without deciding."""
+    worse = [metric.name for metric in verdict if metric.effect == "worse"]
+    return f" Worse: {', '.join(worse)}." if worse else ""
 
 
-def _broken(summary: Summary) -> float:
-    lane = summary.lanes["all"]
-    return sum(lane.outcomes[outcome.value] for outcome in BROKEN) / lane.sent if lane.sent else 0.0
+def _broken(side: Side) -> float:
+    """Return the mean share of broken answers."""
+    shares = []
+    for repeat in side.repeats:
+        lane = repeat.summary.lanes["all"]
+        count = sum(lane.outcomes[outcome.value] for outcome in BROKEN)
+        shares.append(count / lane.sent if lane.sent else 0.0)
+    return float(np.mean(shares))

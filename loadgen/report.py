@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import IO
 
 from rich.console import Console
@@ -98,20 +99,27 @@ def print_comparison(comparison: Comparison, out: Console) -> None:
     table = Table(title=f"{comparison.label_a}  →  {comparison.label_b}", title_justify="left")
     for column in ("", "A", "B", "B - A", "95 % interval", ""):
         table.add_column(column, justify="left" if column == "" else "right")
-    for metric in comparison.metrics:
-        table.add_row(*_metric_cells(metric))
+    for metric, following in pairwise((*comparison.metrics, None)):
+        if metric is not None:
+            last = following is not None and metric.in_verdict and not following.in_verdict
+            table.add_row(*_metric_cells(metric), end_section=last)
     out.print(table)
-    for name, (before, after) in comparison.changed_parameters.items():
-        out.print(f"changed: {name}: {before} → {after}")
-    for condition in comparison.conditions_differ:
-        out.print(f"! {condition}", style="yellow")
+    for change in comparison.changes:
+        follows = "" if change.counts else ", which follows from the rest"
+        out.print(f"changed ({change.kind}{follows}): {change}")
+    for sentence in (*comparison.conditions_differ, *comparison.notes):
+        out.print(f"! {sentence}", style="yellow")
     out.print(f"verdict: {comparison.verdict}. {comparison.why}", style="bold")
 
 
 def _metric_cells(metric: Metric) -> list[str]:
-    write = {"s": seconds, "share": share, "count": _count}[metric.unit]
+    write = {"s": seconds, "share": share, "count": _count, "rate": rate, "MB": _megabytes}[metric.unit]
     interval = "" if metric.low is None or metric.high is None else f"{write(metric.low)} … {write(metric.high)}"
     return [metric.name, write(metric.a), write(metric.b), write(metric.b - metric.a), interval, metric.effect]
+
+
+def _megabytes(value: float) -> str:
+    return f"{value:.0f} MB"
 
 
 def _count(value: float) -> str:

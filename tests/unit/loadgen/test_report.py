@@ -44,7 +44,7 @@ def test_a_comparison_shows_both_sides_what_changed_and_the_verdict(made):
     assert "800 ms" in text
     assert "500 ms" in text
     assert "better" in text
-    assert "changed: cap: 32 → 64" in text
+    assert "changed (load): cap: 32 → 64" in text
     assert "verdict: keep." in text
 
 
