@@ -164,6 +164,8 @@ class ReplayOptions:
     page of `--metrics`, when it is a vLLM's. `none`: nothing is read."""
     card_metrics: Annotated[tuple[str, ...], named("card-metrics", negative="")] = ()
     """The /metrics of an npu-exporter, read once a second into the run folder; may be repeated, one per machine."""
+    canaries: Path | None = None
+    """YAML list of prompts with known answers, asked before and after the run; a wrong or changed one is a warning."""
     label: str | None = None
     """What people call this run in a table."""
     parameters: Annotated[tuple[tuple[str, str], ...], Parameter(parse=False)] = ()

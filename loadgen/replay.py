@@ -16,6 +16,8 @@ from typing import Any
 
 import uvloop
 
+from loadgen.canary import Canary, Sung, read_canaries
+from loadgen.canary_ask import ask_canaries
 from loadgen.client import Client, Target, read_target
 from loadgen.failure import StopError, UsageError
 from loadgen.flight import Flight, Timeline, unsent
@@ -82,6 +84,9 @@ async def replay_in_loop(options: ReplayOptions, *, on_progress: OnProgress | No
         folder = await run.finish()
     finally:
         await job.reader.close()
+    if job.canaries:
+        sung = [one.facts() for one in job.sung]
+        folder.note(canaries={"before": sung, "after": [one.facts() for one in await job.sing()]})
     folder.note(client_limited=summarise(folder).client_limited)
     return folder
 
@@ -102,6 +107,14 @@ class _Job:
     reader: scrape.PageReader
     pages: tuple[scrape.Source, ...]
     """Metrics pages that are read beside the run."""
+    canaries: tuple[Canary, ...]
+    sung: list[Sung]
+    """What they answered before the run."""
+
+    async def sing(self) -> list[Sung]:
+        """Ask the canaries."""
+        insecure = self.options.insecure
+        return await ask_canaries(self.canaries, self.target, self.facts.model, self.key, insecure=insecure)
 
     @property
     def plan(self) -> Plan:
@@ -115,12 +128,14 @@ async def _prepare(options: ReplayOptions) -> _Job:
     guard(target, options.allow_targets, yes_production=options.yes_production)
     refuse_used(options.out)
     key = api_key(options.api_key_file)
+    canaries = () if options.canaries is None else read_canaries(options.canaries)
     source = read_source(options.source, endpoint=options.endpoint)
     file_limit = raise_file_limit()
     if options.closed_loop is None:
         check_file_limit(file_limit, source.plan.due_ns, options.speed)
     asker = Asker(target, key, options.metrics_url, insecure=options.insecure)
     facts = await asker.facts(options)
+    sung = await ask_canaries(canaries, target, facts.model, key, insecure=options.insecure)
     before = await asker.prefix_cache()
     reader = scrape.PageReader(target, key, insecure=options.insecure)
     try:
@@ -129,7 +144,7 @@ async def _prepare(options: ReplayOptions) -> _Job:
         await reader.close()
         raise
     salt = options.salt or secrets.token_hex(8)
-    return _Job(options, target, key, source, asker, facts, salt, file_limit, before, reader, pages)
+    return _Job(options, target, key, source, asker, facts, salt, file_limit, before, reader, pages, canaries, sung)
 
 
 def _check(options: ReplayOptions) -> None:

@@ -1,10 +1,13 @@
 """From the shots of a run to its summary: the definitions of docs/latencies.md, in numpy."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from loadgen.answers import abnormal, answers_of
+from loadgen.canary import complaints
 from loadgen.columns import Columns, Floats, Mask, columns_of
 from loadgen.journal import RunFolder
 from loadgen.result import LoadOutcome
@@ -34,11 +37,16 @@ def summarise(run: RunFolder, slo: Slo = DEFAULT_SLO) -> Summary:
         UsageError: the folder is no run folder.
     """
     manifest = run.manifest()
-    summary = summarise_columns(columns_of(run.results()), manifest, slo)
+    results = list(run.results())
+    summary = summarise_columns(columns_of(results), manifest, slo)
     telemetry = telemetry_of(run)
     if telemetry is not None:
         summary.notes["telemetry"] = telemetry.to_json()
-    return summary
+    cautions = [Caution("answers", sentence) for sentence in abnormal(answers_of(results))]
+    sung = manifest.get("canaries")
+    if isinstance(sung, dict):
+        cautions += [Caution("canary", sentence) for sentence in complaints(sung["before"], sung["after"])]
+    return replace(summary, warnings=(*summary.warnings, *cautions)) if cautions else summary
 
 
 def summarise_columns(columns: Columns, manifest: dict[str, Any], slo: Slo) -> Summary:

@@ -95,6 +95,8 @@ def show(found: "Diagnosis", out: "Console") -> None:
         out.print(f"{found.label}: nothing limits this run", style="bold", markup=False)
     for number, finding in enumerate(found.findings, 1):
         _show_finding(number, finding, out)
+    for sentence in found.answers:
+        out.print(f"answers: {sentence}", style="red", markup=False)
     for sentence in found.unknown:
         out.print(f"not known: {sentence}", style="yellow", markup=False)
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from loadgen.answers import Answers, answers_of
+from loadgen.canary import complaints
 from loadgen.columns import Columns, Floats, columns_of
 from loadgen.journal import RunFolder
 from loadgen.result import LoadOutcome, Result
@@ -61,6 +63,9 @@ class Facts:
     tokens_per_s: float | None
     """Output tokens of ok requests over the whole run, drain included."""
     rejected_share: float
+    answers: Answers
+    canaries: tuple[str, ...]
+    """What the canaries say, one sentence each."""
     through_proxy: bool
     """Whether lanewise is known to stand in between."""
     speed: float
@@ -82,6 +87,12 @@ class Facts:
         premises = self.manifest.get("premises")
         held = premises.get(name) if isinstance(premises, Mapping) else None
         return held.get("value") if isinstance(held, Mapping) else held
+
+    @property
+    def quantisation(self) -> str | None:
+        """How the weights are quantised, as told or found; None: not known."""
+        found = self.premise("quantisation") or self.setting("quantization") or self.setting("quantisation")
+        return None if found is None else str(found)
 
     @property
     def parallel(self) -> int | None:
@@ -112,6 +123,7 @@ def facts_of(run: RunFolder, slo: Slo) -> Facts:
     """
     manifest = run.manifest()
     results = list(run.results())
+    sung = manifest.get("canaries")
     columns = columns_of(results)
     summary = summarise_columns(columns, manifest, slo)
     everything = summary.lanes["all"]
@@ -131,6 +143,8 @@ def facts_of(run: RunFolder, slo: Slo) -> Facts:
         gap_p99_s=everything.icl.p99 if everything.icl.known else None,
         tokens_per_s=_rate(columns, everything.output_tokens),
         rejected_share=everything.outcomes["rejected"] / everything.sent if everything.sent else 0.0,
+        answers=answers_of(results),
+        canaries=tuple(complaints(sung["before"], sung["after"])) if isinstance(sung, Mapping) else (),
         through_proxy=bool(manifest.get("proxy")),
         speed=float(manifest.get("speed", 1.0)),
         manifest=manifest,

@@ -74,6 +74,9 @@ class Diagnosis:
     """Why the run cannot be judged; None: it can."""
     unknown: tuple[str, ...] = ()
     """What could not be looked at, and what would show it."""
+    answers: tuple[str, ...] = ()
+    """What is abnormal about the answers themselves: empties, repetition, shifted finish reasons, canaries, a changed
+    quantisation. Speed is worth nothing before it is explained."""
     schema: str = field(default=SCHEMA)
 
     def to_json(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ a full KV cache, say) is not told beside it.
 import math
 from collections.abc import Iterator
 
+from loadgen.answers import abnormal, requantised, shifted
 from loadgen.diagnose.enginelog import read_message
 from loadgen.diagnose.facts import Facts, Group
 from loadgen.diagnose.nouns import Confidence, Diagnosis, Finding, Layer, Number
@@ -45,19 +46,35 @@ def diagnose(facts: Facts, baseline: Facts | None = None) -> Diagnosis:
         baseline: of an earlier run of the same traffic with another setting or another number of cards.
     """
     invalid = _invalid(facts)
+    findings = _findings(facts, baseline, invalid)
+    unknown = tuple(_unknown(facts)) if invalid is None else ()
+    return Diagnosis(facts.label, tuple(findings), invalid, unknown, tuple(_answers(facts, baseline)))
+
+
+def _findings(facts: Facts, baseline: Facts | None, invalid: str | None) -> list[Finding]:
     if facts.summary.client_limited:
-        return Diagnosis(facts.label, (_client(facts),), invalid, ())
+        return [_client(facts)]
     if invalid is not None:
-        return Diagnosis(facts.label, (), invalid, ())
+        return []
     failing = list(_adaptation(facts, baseline))
     if failing:
-        return Diagnosis(facts.label, tuple(failing), None, tuple(_unknown(facts)))
+        return failing
     findings = [*_link(facts), *_memory(facts), *_parallel(facts, baseline)]
     if not any(one.layer in {Layer.MEMORY, Layer.PARALLEL} for one in findings):
         findings += _ceiling(facts, baseline)
     if not any(one.layer in {Layer.MEMORY, Layer.CEILING} for one in findings):
         findings += list(late(facts))
-    return Diagnosis(facts.label, tuple(findings), None, tuple(_unknown(facts)))
+    return findings
+
+
+def _answers(facts: Facts, baseline: Facts | None) -> Iterator[str]:
+    yield from abnormal(facts.answers)
+    yield from facts.canaries
+    if baseline is not None:
+        yield from shifted(baseline.answers, facts.answers)
+        changed = requantised(baseline.quantisation, facts.quantisation)
+        if changed is not None:
+            yield changed
 
 
 def _invalid(facts: Facts) -> str | None:
