@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.settings import Settings
-from proxy.settings.change import changes, need_restart, steering
+from proxy.settings.change import changes, need_restart, steering, with_secrets_of
 
 
 def settings(**more):
@@ -107,3 +107,32 @@ def test_a_fleet_that_changes_is_one_change_and_its_tuning_another():
         backends=[{"url": "http://a:2", "name": "a", "kv_tokens": 1000}, "http://b:1", {"url": "http://c:1"}]
     )
     assert counted(new) == ("backends", "backends[a].kv_tokens")
+
+
+def test_who_sends_and_what_comes_twice_count_and_what_only_describes_does_not():
+    new = settings(
+        backends=[{"url": "http://a:1", "name": "a", "engine_flags": "--max-num-seqs 9"}],
+        repeats={"duplicates": "reject"},
+        tenants={"by": "key", "salt": "s"},
+        estimate={"tokenize": "border", "timeout": "100ms"},
+        measured={"date": "2026-11-30", "concurrency": 32},
+        explain={"keep": 9},
+    )
+    assert set(counted(new)) == {"estimate.tokenize", "tenants.by", "repeats.duplicates"}
+
+
+def test_whether_lengths_are_remembered_is_decided_at_the_start():
+    found = changes(settings(), settings(estimate={"remember": False}))
+    assert [change.key for change in need_restart(found)] == ["estimate.remember"]
+
+
+def test_every_secret_can_be_carried_over_or_left_out():
+    sections = {"recorder": {"salt": "a"}, "probes": {"api_key": "b"}, "tenants": {"salt": "c"}}
+    known = settings(**sections)
+    kept = with_secrets_of(settings(), known)
+    assert [getattr(getattr(kept, name), key).get_secret_value() for name, one in sections.items() for key in one] == [
+        *"abc"
+    ]
+    bare = with_secrets_of(known, known, hidden=True)
+    assert [getattr(getattr(bare, name), key) for name, one in sections.items() for key in one] == [None] * 3
+    assert bare.hash == known.hash
