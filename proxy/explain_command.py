@@ -1,14 +1,20 @@
 """`lanewise explain`: the command. What it needs is imported inside it: see `proxy.cli`."""
 
 import json
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 from cyclopts import Parameter
 
 from proxy.cli import _NOTHING, DONE, FAILED, USAGE, CommandError, Source, _admin, _ask, _print_json
+
+
+if TYPE_CHECKING:
+    from proxy.settings import Settings
 
 
 def explain(
@@ -58,11 +64,23 @@ def _would_be(source: Source, body: Path, endpoint: str, context: int | None) ->
 
     settings = source.load().settings
     try:
-        return dry_run(settings, body.read_bytes(), endpoint, context)
+        return dry_run(settings, body.read_bytes(), endpoint, context, _learned(settings))
     except OSError as error:
         raise CommandError(USAGE, f"--body {body}: {error.strerror}") from None
     except NothingFoundError as error:
         raise CommandError(USAGE, str(error)) from None
+
+
+def _learned(settings: "Settings") -> Mapping[str, Any] | None:
+    """Return what a proxy of this configuration has learned of lengths on this machine; None: nothing is known."""
+    from proxy.history import state_directory  # noqa: PLC0415
+    from proxy.lengths import read_lengths  # noqa: PLC0415
+
+    directory = state_directory(settings, os.environ)
+    try:
+        return None if directory is None else read_lengths(directory / f"lengths-{settings.admin.port}.json")
+    except (OSError, ValueError):
+        return None
 
 
 def _recorded(source: Source, request_id: str) -> dict[str, Any]:
