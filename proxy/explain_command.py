@@ -12,7 +12,6 @@ from cyclopts import Parameter
 
 from proxy.cli import _NOTHING, DONE, FAILED, USAGE, CommandError, Source, _admin, _ask, _print_json
 
-
 if TYPE_CHECKING:
     from proxy.settings import Settings
 

@@ -11,6 +11,9 @@ from conftest import until
 from engines import gated, healthy
 
 from proxy import cli
+from proxy.lengths import SCHEMA, write_lengths
+from proxy.policy.length import LengthEstimator
+from proxy.wire.facts import TextCensus
 from proxy.wire.trace import Record, encode
 
 ASK = {"x-lanewise-explain": "1"}
@@ -200,3 +203,16 @@ def test_the_command_wants_an_id_or_a_body(capsys):
     assert cli.main(("explain",)) == 2
     assert "REQUEST_ID or --body" in capsys.readouterr().err
     assert cli.main(("explain", "--body", "/nonexistent.json", "--backend", "http://a:1")) == 2
+
+
+def test_a_dry_run_uses_what_a_proxy_has_learned_here(dry, tmp_path):
+    learned = LengthEstimator()
+    for _ in range(50):
+        learned.learn("tiny", TextCensus(latin=4000), 1000, 3000)
+    state = tmp_path / "state"
+    write_lengths(state / "lengths-9100.json", {"schema": SCHEMA, "models": learned.state()})
+    document = chat("x " * 2000)
+    plain = dry(document)[1]["estimate"]["tokens"]
+    assert dry(document, "--set", f"state_dir={state}")[1]["estimate"]["tokens"] > 2 * plain
+    (state / "lengths-9100.json").write_text("{")
+    assert dry(document, "--set", f"state_dir={state}")[1]["estimate"]["tokens"] == plain
