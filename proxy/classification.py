@@ -136,6 +136,9 @@ class Classification:
     def _ticket(
         self, exchange: Exchange, facts: Facts, verdict: Verdict, body_bytes: int, *, at_once: bool = False
     ) -> Ticket:
+        prefix = _prefix(facts, verdict.prompt_tokens) if self.has_choice(facts.model) else None
+        if facts.blocks and not self._want_blocks:
+            exchange.facts = facts._replace(blocks=())  # its text need not be kept as long as the request runs
         return Ticket(
             id=next(self._ids),
             lane=verdict.lane,
@@ -149,7 +152,7 @@ class Classification:
             at_once=at_once,
             tenant=exchange.tenant,
             priority=exchange.priority,
-            prefix=_prefix(facts, verdict.prompt_tokens) if self.has_choice(facts.model) else None,
+            prefix=prefix,
         )
 
 

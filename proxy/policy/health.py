@@ -44,15 +44,12 @@ class State(StrEnum):
     @property
     def usable(self) -> bool:
         """Whether requests may go there."""
-        return self in _USABLE
+        return self is State.UP or self is State.SLOW_START or self is State.HALF_OPEN  # a set would hash in Python
 
     @property
     def answers(self) -> bool:
         """Whether its probes pass, as far as is known."""
-        return self not in {State.STARTING, State.DOWN}
-
-
-_USABLE = frozenset({State.UP, State.SLOW_START, State.HALF_OPEN})
+        return self is not State.STARTING and self is not State.DOWN
 
 
 class Event(StrEnum):
@@ -177,7 +174,7 @@ class Health:
             return False
         self._failed_in_a_row = 0
         self._requests.add(now, _WELL)
-        return self._happened(now, Event.SERVED)
+        return self.state is State.HALF_OPEN and self._happened(now, Event.SERVED)
 
     def failed(self, now: float, began: float) -> bool:
         """Take a request that failed; return whether the state changed.

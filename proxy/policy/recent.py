@@ -13,6 +13,9 @@ class Recent:
 
     def __init__(self, kinds: int, window_s: float) -> None:
         self._window_s = window_s
+        self._bucket = [0] * kinds
+        """Of the second that counts now."""
+        self._second = -1
         self._seconds: deque[tuple[int, list[int]]] = deque()
         self._totals = [0] * kinds
 
@@ -27,10 +30,11 @@ class Recent:
             kind: from 0.
         """
         second = int(now)
-        self._forget(now)
-        if not self._seconds or self._seconds[-1][0] != second:
-            self._seconds.append((second, [0] * len(self._totals)))
-        self._seconds[-1][1][kind] += 1
+        if second != self._second:
+            self._forget(now)
+            self._second, self._bucket = second, [0] * len(self._totals)
+            self._seconds.append((second, self._bucket))
+        self._bucket[kind] += 1
         self._totals[kind] += 1
 
     def totals(self, now: float) -> tuple[int, ...]:
@@ -41,10 +45,14 @@ class Recent:
     def clear(self) -> None:
         """Forget everything."""
         self._seconds.clear()
+        self._second = -1
         self._totals = [0] * len(self._totals)
 
     def _forget(self, now: float) -> None:
         seconds = self._seconds
         while seconds and seconds[0][0] + 1 <= now - self._window_s:
-            for kind, count in enumerate(seconds.popleft()[1]):
+            second, counts = seconds.popleft()
+            if second == self._second:
+                self._second = -1
+            for kind, count in enumerate(counts):
                 self._totals[kind] -= count
