@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 
 from clients import chat
 from conftest import running, until
-from engines import Engine, healthy
+from engines import Engine, healthy, silent
 
 from loadgen.children import free_address
 from proxy.backends import State
@@ -196,7 +196,7 @@ def busy(until_then, retry_after=b"1"):
 
 async def test_an_engine_that_says_it_is_busy_is_left_alone_for_a_while_and_nobody_is_sent_twice():
     async with Engine(busy(asyncio.Event())) as engine:
-        limits = settings(engine.url, health={"busy_at_most": "150ms"})
+        limits = settings(engine.url, health={"busy_at_most": "1s"})
         async with running(limits) as proxy:
             refused = await (await proxy.client()).post(chat())
             assert (refused.status, len(engine.requests)) == (503, 1), "not retried on the same engine"
@@ -220,7 +220,7 @@ async def test_an_engine_that_fails_every_request_is_left_alone_tried_again_and_
         peer.answer(b"{}", status=b"500 Internal Server Error")
 
     async with Engine(script) as engine:
-        limits = settings(engine.url, health={"trip_after": 3, "trip_time": "150ms", "slow_start": "100ms"})
+        limits = settings(engine.url, health={"trip_after": 3, "trip_time": "1s", "slow_start": "100ms"})
         async with running(limits) as proxy:
             client = await proxy.client()
             assert [(await client.post(chat())).status for _ in range(3)] == [500] * 3
@@ -263,4 +263,42 @@ async def test_an_engine_that_moved_and_is_gone_from_its_old_address_is_found_at
             got = await (await proxy.client()).post(chat(max_tokens=2))
             assert (got.status, proxy.finished[-1].retries) == (200, 0)
             assert await names.addresses("engine.test") == ("127.0.0.2",)
+            assert await gauges(proxy) == NOTHING
+
+
+async def test_who_waits_while_the_engine_dies_is_refused_by_the_deadline_of_the_lane():
+    async with Engine(silent) as engine:
+        limits = settings(engine.url, scheduling={"drop_factor": 1, "concurrency": 1, "adaptive": {"enabled": False}})
+        async with running(limits) as proxy:
+            _, runs = await stream(proxy)
+            _, waits = await stream(proxy)
+            await until(lambda: proxy.held()[2] == 1)
+            await engine.stop()
+            cut, refused = await asyncio.gather(runs, waits)
+            assert cut.status == 502
+            assert (refused.status, refused.json["error"]["code"]) in {
+                (429, Reason.QUEUE_TIMEOUT.value),
+                (503, Reason.NO_BACKEND.value),
+            }
+            assert await gauges(proxy) == NOTHING
+
+
+async def test_while_one_engine_is_frozen_the_other_serves_everybody():
+    """The frozen one costs each request that meets it its own deadline, and is left alone after a few."""
+
+    async with Engine(silent) as first, Engine(healthy) as second:
+        limits = settings(
+            first.url,
+            backends=[{"url": first.url, "name": "frozen"}, {"url": second.url, "name": "well"}],
+            health={"trip_after": 2, "trip_time": "1h", "trip_time_at_most": "1h"},
+            lanes={"short": {"ttft_slo": "50ms", "first_byte_timeout": "50ms"}},
+        )
+        async with running(limits) as proxy:
+            asking = [(await stream(proxy))[1] for _ in range(8)]
+            await asyncio.gather(*asking)
+            await until(lambda: state(proxy) is State.TRIPPED)
+            met = len(first.requests)
+            answers = [await (await proxy.client()).post(chat()) for _ in range(8)]
+            assert {got.status for got in answers} == {200}
+            assert len(first.requests) == met
             assert await gauges(proxy) == NOTHING
