@@ -17,6 +17,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from loadgen.failure import Exit, StopError, UsageError
 from loadgen.flags import Switch, seconds
 from loadgen.options import Progress, ReplayOptions, SourceOptions
+from loadgen.premises import PremisesOptions
 
 if TYPE_CHECKING:
     from loadgen.summary import Slo
@@ -34,6 +35,13 @@ _ELSEWHERE = {
     "sim": ("loadgen.sim.command:app", "The simulated engine."),
     "trace": ("loadgen.trace.command:app", "Look into trace files; cut, scale, convert, merge and make them."),
     "diagnose": ("loadgen.diagnose.command:app", "Name the layer that limits a run, and the next single step."),
+    "walkthrough": (
+        "loadgen.walkthrough.command:app",
+        "The recipe: shortest request, one real request, the knee, the first single change to try.",
+    ),
+    "floor": ("loadgen.floor:floor", "The link's own latencies, directly and through the proxy."),
+    "baseline": ("loadgen.baseline:baseline", "Repeats of one replay, and whether their spread makes a baseline."),
+    "knee": ("loadgen.knee_command:knee", "Find the concurrency before which TPOT crosses its SLO."),
     "demo": ("loadgen.demo:app", "The whole loop on this machine, with a before/after table."),
 }
 """Commands that are imported when they are used."""
@@ -64,7 +72,7 @@ class SloOptions:
         return Slo(self.short, self.long, self.tpot)
 
 
-_ANY_SOURCE, _DEFAULT_SLO = SourceOptions(), SloOptions()
+_ANY_SOURCE, _DEFAULT_SLO, _NO_PREMISES = SourceOptions(), SloOptions(), PremisesOptions()
 
 
 @app.command
@@ -73,6 +81,7 @@ def replay(
     options: ReplayOptions,
     source: SourceOptions = _ANY_SOURCE,
     slo: SloOptions = _DEFAULT_SLO,
+    premises: PremisesOptions = _NO_PREMISES,
     set: Annotated[tuple[str, ...], Parameter(negative="")] = (),  # noqa: A002 - the name of the option
     dry_run: Switch = False,
     json: Switch = False,
@@ -93,7 +102,9 @@ def replay(
         Print the result as one JSON document.
     """
     parameters = tuple(_parameter(text) for text in set)
-    whole = dataclasses.replace(options, source=dataclasses.replace(source, traces=traces), parameters=parameters)
+    whole = dataclasses.replace(
+        options, source=dataclasses.replace(source, traces=traces), premises=premises, parameters=parameters
+    )
     if dry_run:
         return _dry_run(whole, as_json=json)
     return _replay(whole, slo.slo(), as_json=json)

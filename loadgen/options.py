@@ -11,6 +11,7 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from loadgen.flags import Switch, named, seconds
+from loadgen.premises import NOTHING, PremisesOptions
 
 
 class Endpoint(StrEnum):
@@ -166,6 +167,8 @@ class ReplayOptions:
     """The /metrics of an npu-exporter, read once a second into the run folder; may be repeated, one per machine."""
     canaries: Path | None = None
     """YAML list of prompts with known answers, asked before and after the run; a wrong or changed one is a warning."""
+    premises: Annotated[PremisesOptions, Parameter(parse=False)] = NOTHING
+    """What the result depends on beside."""
     label: str | None = None
     """What people call this run in a table."""
     parameters: Annotated[tuple[tuple[str, str], ...], Parameter(parse=False)] = ()

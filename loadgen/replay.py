@@ -35,6 +35,7 @@ from loadgen.preflight import (
     raise_file_limit,
     versions,
 )
+from loadgen.premises import complete, told
 from loadgen.prompts import Asking, Prompts
 from loadgen.result import LoadOutcome, Result
 from loadgen.send import LEAD_NS, Limits, RequestHead
@@ -110,6 +111,8 @@ class _Job:
     canaries: tuple[Canary, ...]
     sung: list[Sung]
     """What they answered before the run."""
+    told: dict[str, Any]
+    """Premises, engine flags, proxy and floor, as far as they were told."""
 
     async def sing(self) -> list[Sung]:
         """Ask the canaries."""
@@ -129,6 +132,7 @@ async def _prepare(options: ReplayOptions) -> _Job:
     refuse_used(options.out)
     key = api_key(options.api_key_file)
     canaries = () if options.canaries is None else read_canaries(options.canaries)
+    known = await asyncio.to_thread(told, options.premises)
     source = read_source(options.source, endpoint=options.endpoint)
     file_limit = raise_file_limit()
     if options.closed_loop is None:
@@ -144,7 +148,9 @@ async def _prepare(options: ReplayOptions) -> _Job:
         await reader.close()
         raise
     salt = options.salt or secrets.token_hex(8)
-    return _Job(options, target, key, source, asker, facts, salt, file_limit, before, reader, pages, canaries, sung)
+    return _Job(
+        options, target, key, source, asker, facts, salt, file_limit, before, reader, pages, canaries, sung, known
+    )
 
 
 def _check(options: ReplayOptions) -> None:
@@ -330,7 +336,15 @@ def _manifest(job: _Job) -> dict[str, Any]:
         "insecure": options.insecure,
         "endpoint": options.endpoint,
         "model": job.facts.model,
-        "engine": {"version": job.facts.version, "cache_config": job.facts.cache_config},
+        "premises": complete(job.told["premises"], job.facts.model),
+        "engine": {
+            "version": job.facts.version,
+            "cache_config": job.facts.cache_config,
+            "flags": job.told["flags"],
+            "flags_from": job.told["flags_from"],
+        },
+        "proxy": job.told["proxy"],
+        "floor": job.told["floor"],
         "calibration": _calibration(job),
         "speed": options.speed,
         "closed_loop": None if options.closed_loop is None else {"concurrency": options.closed_loop},

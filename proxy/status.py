@@ -18,6 +18,7 @@ from proxy.policy.reuse import PrefixReuse
 from proxy.policy.snapshot import BackendSnapshot, Snapshot
 from proxy.settings import Settings
 from proxy.settings.change import with_secrets_of
+from proxy.statussettings import ShownSettings
 
 LAST = 20
 _REFUSALS = frozenset({Outcome.REJECTED, Outcome.EXPIRED, Outcome.TOO_LONG, Outcome.DRAINING})
@@ -48,6 +49,7 @@ class Status:
         self._backends = backends
         self._would = would
         self._reuse = reuse
+        self._shown = ShownSettings()
         self._started = time.monotonic()
         self._rejections: deque[dict[str, Any]] = deque(maxlen=LAST)
 
@@ -107,6 +109,7 @@ class Status:
             "config": self._in_force.sha,
             "mode": self._in_force.settings.mode.value,
             "preset": self._in_force.settings.scheduling.preset,
+            "settings": self._shown.of(self._in_force),
             "reload": _reload(self._in_force),
             "uptime_s": round(time.monotonic() - self._started, 1),
             "ready": reason is None,

@@ -38,6 +38,9 @@ class Flags:
     """Prompt tokens in prefill above which the engine answers 503."""
 
 
+app.command("loadgen.sim.replaying:run", name="run", help="Replay a window of a study in virtual time.")
+
+
 @app.command
 def serve(
     *,

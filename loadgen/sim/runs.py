@@ -67,7 +67,7 @@ def run_virtually(run: VirtualRun) -> RunFolder:
     """
     profile = replace(run.profile, noise_sigma=run.noise_sigma)
     kind = _SrptPeak if run.trial.policy == "reference" else _Peak
-    engines = [kind(profile, random.Random(f"{run.noise_seed}/{number}")) for number in range(run.trial.backends)]
+    engines = [kind(profile, noise=random.Random(f"{run.noise_seed}/{number}")) for number in range(run.trial.backends)]
     hashed = run.trial.policy == "lanewise" and run.trial.lanes.installments
     drive = Drive(engines, front(run.trial, profile), run.arrivals, hashed=hashed)
     journal = Journal(run.out, _manifest(run))
@@ -111,7 +111,7 @@ def _manifest(run: VirtualRun) -> dict[str, Any]:
         "endpoint": "completions",
         "model": profile.name,
         "engine": {"version": f"simulated {profile.name}", "cache_config": None, "flags": _flags(profile)},
-        "policy": _policy(trial),
+        "proxy": _in_front(trial),
         "noise": {"sigma": run.noise_sigma, "seed": run.noise_seed},
         "speed": 1.0,
         "salt": f"virtual {run.noise_sigma:g} {run.noise_seed}",
@@ -133,12 +133,14 @@ def _flags(profile: EngineProfile) -> dict[str, str]:
     }
 
 
-def _policy(trial: Trial) -> dict[str, str]:
-    """Return what stands in front of the engines; None of it where nothing does."""
+def _in_front(trial: Trial) -> dict[str, Any] | None:
+    """Return what stands in front of the engines, as a proxy's facts; None where nothing does."""
+    if trial.policy == "direct":
+        return None
     if trial.policy != "lanewise":
-        return {"name": trial.policy}
+        return {"name": trial.policy, "settings": {"name": trial.policy}}
     lanes = trial.lanes
-    return {
+    settings = {
         "name": trial.policy,
         "preset": lanes.preset.value,
         "drop_factor": f"{lanes.drop_factor:g}",
@@ -146,6 +148,7 @@ def _policy(trial: Trial) -> dict[str, str]:
         "adaptive": "on" if lanes.adaptive else "off",
         "concurrency": str(lanes.cap) if lanes.cap is not None else "default",
     }
+    return {"name": trial.policy, "settings": settings}
 
 
 def _plan_hash(arrivals: Sequence[Arrival]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from loadgen.sim.engine import Engine
 from loadgen.sim.jobs import Job, Stage
-from loadgen.sim.nouns import EngineProfile, Step
+from loadgen.sim.nouns import EngineProfile, Noise, Step
 
 STEP_LIMIT_S = 0.08
 """Steps are held under this by the size of the prefill in them: it keeps TPOT under 100 ms."""
@@ -19,10 +19,11 @@ class SrptEngine(Engine):
     Args:
         profile: constants and limits; its own prefill threshold is not used.
         step_limit_s: longest step that prefill may make, seconds.
+        noise: source of the step noise.
     """
 
-    def __init__(self, profile: EngineProfile, step_limit_s: float = STEP_LIMIT_S) -> None:
-        super().__init__(replace(profile, long_prefill_token_threshold=0, prefix_caching=False))
+    def __init__(self, profile: EngineProfile, step_limit_s: float = STEP_LIMIT_S, noise: Noise | None = None) -> None:
+        super().__init__(replace(profile, long_prefill_token_threshold=0, prefix_caching=False), noise)
         self._limit = step_limit_s
 
     def _schedule(self, step: Step) -> None:
