@@ -195,9 +195,11 @@ def _why(standing: Standing, mode: Mode) -> str:
         return "the only one that is up and serves the model"
     if mode is not Mode.ENFORCE:
         return f"least outstanding work of {len(up) + standing.more + 1}; mode {mode.value} holds nothing"
+    among = len(up) + standing.more + 1
     if any(one.work_s < standing.chosen.work_s - _SAME_S for one in up):
-        return f"least outstanding work of those of {len(up) + standing.more + 1} that had room"
-    return f"least outstanding work of {len(up) + standing.more + 1}"
+        known = ", with what the caches hold of its beginning" if standing.prefix else ""
+        return f"least outstanding work of those of {among} that had room{known}"
+    return f"least outstanding work of {among}"
 
 
 def _stood(one: Stand) -> dict[str, Any]:

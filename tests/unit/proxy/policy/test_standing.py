@@ -1,8 +1,10 @@
 """How the backends stood when a ticket got its grant."""
 
+import pytest
+
 from proxy.policy.dispatch import Dispatcher
 from proxy.policy.limits import BackendLimits, LaneLimits, Scheduling
-from proxy.policy.standing import OTHERS_AT_MOST
+from proxy.policy.standing import LISTED_AT_MOST
 from proxy.policy.ticket import Ticket
 
 LANES = (LaneLimits("short", 2048, 1.0, 100, 10**6, 10**6), LaneLimits("long", None, 5.0, 100, 10**7, 10**6))
@@ -32,7 +34,7 @@ def test_the_chosen_one_had_the_least_outstanding_work():
     seen = one.standing(2)
     assert (seen.chosen.name, [other.name for other in seen.others]) == ("b", ["a"])
     assert seen.chosen.work_s < seen.others[0].work_s
-    assert seen.chosen.work_s == 100 * seen.prefill_s_per_token
+    assert seen.chosen.work_s == pytest.approx(100 * seen.prefill_s_per_token)
 
 
 def test_who_holds_no_grant_has_none():
@@ -46,4 +48,4 @@ def test_of_many_backends_a_few_are_kept():
     one = dispatcher(*(f"b{number}" for number in range(20)))
     one.offer(0.0, ticket(1))
     seen = one.standing(1)
-    assert (len(seen.others), seen.more) == (OTHERS_AT_MOST, 19 - OTHERS_AT_MOST)
+    assert (len(seen.others), seen.more) == (LISTED_AT_MOST - 1, 20 - LISTED_AT_MOST)
