@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
+from urllib.parse import quote
 
 _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.45 system-ui, "WenQuanYi Zen Hei", sans-serif; }
@@ -181,6 +182,11 @@ def _moves(moves: Sequence[Mapping[str, Any]]) -> str:
     return _table(columns, rows)
 
 
+def _explained(at: str, request_id: str) -> str:
+    """Lead from a moment to what was decided then."""
+    return f'<a href="explain.json?id={_text(quote(request_id, safe=""))}">{_text(at)}</a>'
+
+
 def _rejections(rejections: Sequence[Mapping[str, Any]]) -> str:
     if not rejections:
         return '<p class="quiet">None. 无</p>'
@@ -194,7 +200,7 @@ def _rejections(rejections: Sequence[Mapping[str, Any]]) -> str:
     )
     rows = [
         (
-            _text(of["at"]),
+            _explained(of["at"], of["request_id"]),
             _text(of["lane"] or "-"),
             _text(of["reason"] or of["outcome"]),
             _age(of["waited_s"]),
