@@ -44,7 +44,16 @@ class Unknown:
     """What would make it possible."""
 
 
-Said = Finding | Unknown
+@dataclass(frozen=True, slots=True)
+class Good:
+    """Something that was asked and is well: only where people ask for the answer."""
+
+    id: str
+    about: str
+    seen: str
+
+
+Said = Finding | Unknown | Good
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,7 @@ class Diagnosis:
 
     findings: tuple[Finding, ...]
     unknown: tuple[Unknown, ...]
+    good: tuple[Good, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -65,6 +75,7 @@ class Diagnosis:
             "healthy": self.healthy,
             "findings": [asdict(found) for found in self.findings],
             "unknown": [asdict(one) for one in self.unknown],
+            "good": [asdict(one) for one in self.good],
         }
 
 
@@ -78,6 +89,7 @@ def diagnosis(said: Iterable[Said]) -> Diagnosis:
     return Diagnosis(
         tuple(sorted(findings, key=lambda found: _ORDER.index(found.severity))),
         tuple(one for one in told if isinstance(one, Unknown)),
+        tuple(one for one in told if isinstance(one, Good)),
     )
 
 
@@ -95,6 +107,9 @@ def lines(result: Diagnosis, asked: str) -> Iterator[str]:
         yield f"  seen  {found.seen}"
         yield f"  why   {found.why}"
         yield f"  next  {found.next}"
+    if result.good:
+        yield ""
+        yield from (f"good: {one.about}: {one.id}: {one.seen}" for one in result.good)
     if result.unknown:
         yield ""
         yield "not known (never taken for zero or for a default):"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from proxy.doctor.facts import ENOUGH_REQUESTS, GIANT_CHUNKS, Case, EngineFacts, Traffic
-from proxy.doctor.finding import Finding, Said, Severity, Unknown
+from proxy.doctor.finding import Finding, Good, Said, Severity, Unknown
 
 SOME_LONG = 0.01
 """Share of long prompts from which they are felt: one of a hundred delays every tenth short one."""
@@ -159,6 +159,9 @@ def _pays(case: Case, engine: EngineFacts) -> Iterator[Said]:
             "give the engine more KV cache or lower concurrency, so that parts are not pushed out; if it stays so, "
             "installments: off",
         )
+    else:
+        seen = f"{ratio:.0%} of what was sent before was found again in {parts:.0f} parts, {share:.1%} computed twice"
+        yield Good("installments_pay", engine.name, seen)
 
 
 def _estimate(case: Case) -> Iterator[Said]:

@@ -210,6 +210,9 @@ def ids(result):
 async def test_nothing_is_found_where_all_is_well():
     result = await examined(replace(HEALTHY, parts=100, proxy={"installment_hit_ratio": 1.0}))
     assert (ids(result), result.unknown) == ([], ())
+    assert [(one.id, one.seen) for one in result.good] == [
+        ("installments_pay", "100% of what was sent before was found again in 100 parts, 0.0% computed twice")
+    ]
 
 
 @pytest.mark.parametrize("finding", sorted(PLANTED))

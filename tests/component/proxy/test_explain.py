@@ -85,6 +85,9 @@ async def test_a_refusal_is_explained_with_its_answer_and_afterwards(start):
     assert (said["outcome"], said["reason"], said["status"]) == ("rejected", "queue_full", 429)
     assert "1 requests wait and at most 1 may" in said["detail"]
     assert said["backend"]["name"] is None
+    url = f"http://{proxy.app.admin_listen}/"
+    async with aiohttp.ClientSession() as session, session.get(url) as page:
+        assert 'href="explain.json?id=refused-one"' in await page.text()
     gate.set()
     await first.answer()
     await second.answer()
