@@ -25,6 +25,8 @@ WANTED = 128
 """Words in an alphabet; a power of two, so that a few bits choose one."""
 FEWEST = 32
 REPEATED = 16
+GIVE_UP_AFTER = 48
+"""Words after which a vocabulary that has hardly any of them is not asked further."""
 CHECKED_WORDS = (1, 40, 333, 1501, 6007)
 
 CountTokens = Callable[[str], Awaitable[int | None]]
@@ -86,8 +88,10 @@ async def _fitted(
 
 async def _single(count: CountTokens) -> tuple[str, ...]:
     """Return a power of two of words that are one token each wherever they stand; none when they are too few."""
-    found = []
-    for word in WORDS:
+    found: list[str] = []
+    for tried, word in enumerate(WORDS):
+        if tried == GIVE_UP_AFTER and len(found) < tried // 8:
+            return ()
         once, often = await count(f" {word}"), await count(f" {word}" * (1 + REPEATED))
         if once is not None and often is not None and often - once == REPEATED:
             found.append(word)

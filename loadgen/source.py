@@ -195,6 +195,7 @@ def _plan_facts(options: SourceOptions, plan: Plan) -> dict[str, Any]:
         "dequantised": options.dequantise,
         "dequantised_tick_s": plan.dequantised_tick_s,
         "coarse_clock_s": coarse_clock_s(plan),
+        "out_of_order": out_of_order(plan),
         "shared_prefix_tokens": shared_prefix_tokens(plan),
     }
 
@@ -218,3 +219,14 @@ def coarse_clock_s(plan: Plan) -> float | None:
     if len(distinct) < 2 or counts[counts > 1].sum() * 2 < len(plan):
         return None
     return float(np.median(np.diff(distinct))) / NS * plan.scale
+
+
+def out_of_order(plan: Plan) -> dict[str, Any]:
+    """Return how many rows are earlier than the one before them in their file, and where the first is."""
+    import numpy as np  # noqa: PLC0415
+
+    times = np.asarray(plan.columns.t_ns, dtype=np.int64)
+    source = np.asarray(plan.columns.source, dtype=np.int64)
+    back = np.flatnonzero((np.diff(times) < 0) & (np.diff(source) == 0)) + 1
+    first = plan.columns.row[int(back[0])] if len(back) else None
+    return {"rows": len(back), "first_line": first}

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from loadgen.options import Process, SourceOptions
 from loadgen.plan import NS, Plan, prefix_reuse
-from loadgen.source import coarse_clock_s, read_source
+from loadgen.source import coarse_clock_s, out_of_order, read_source
 from loadgen.tracefile import open_trace
 
 Counts = npt.NDArray[np.int64]
@@ -142,15 +142,6 @@ def output_caps(outputs: Counts) -> list[dict[str, Any]]:
         }
         for cap in caps
     ]
-
-
-def out_of_order(plan: Plan) -> dict[str, Any]:
-    """Return how many rows are earlier than the one before them in their file, and where the first is."""
-    times = np.asarray(plan.columns.t_ns, dtype=np.int64)
-    source = np.asarray(plan.columns.source, dtype=np.int64)
-    back = np.flatnonzero((np.diff(times) < 0) & (np.diff(source) == 0)) + 1
-    first = plan.columns.row[int(back[0])] if len(back) else None
-    return {"rows": len(back), "first_line": first}
 
 
 def duplicates(plan: Plan) -> dict[str, Any] | None:

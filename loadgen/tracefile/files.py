@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,8 @@ from loadgen.tracefile.row import LineError, Row, checked
 
 LONGEST_LINE = 8 * 1024 * 1024
 KEPT_EXAMPLES = 5
+_BROKEN = (OSError, EOFError, zlib.error)
+"""What reading a file, or a compressed one that is damaged, can end with."""
 
 
 @dataclass(slots=True)
@@ -156,6 +159,8 @@ class Trace:
                     document = next(documents, None)
                 except LineError as error:
                     raise UsageError(f"{self.path}: conversation {number} {error}") from None
+                except _BROKEN as error:
+                    raise UsageError(f"{self.path}: cannot be read: {error}") from None
                 if document is None:
                     return
                 try:
@@ -282,5 +287,5 @@ def _lines(path: Path) -> Iterator[bytes]:
                 while len(rest) > LONGEST_LINE and not rest.endswith(b"\n"):
                     rest = file.readline(LONGEST_LINE + 1)
                 yield line
-    except (OSError, EOFError) as error:
+    except _BROKEN as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None

@@ -62,7 +62,7 @@ class Writer:
     def azure(self, row: Row) -> str:
         """TIMESTAMP with 100 ns digits, ContextTokens, GeneratedTokens."""
         self._forget(row, blocks=True, chat=True)
-        ticks = round(row.t_ns / 100)
+        ticks = (row.t_ns + 50) // 100
         moment = _EPOCH + timedelta(seconds=ticks // 10_000_000)
         if row.t_ns % 100:
             self.losses.add("times finer than 100 ns")

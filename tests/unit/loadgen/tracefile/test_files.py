@@ -89,9 +89,12 @@ def test_a_compressed_trace_is_read(trace):
     assert len(list(open_trace(trace(gzip.compress(AZURE.encode()), "t.csv.gz")).rows())) == 2
 
 
-def test_a_broken_compressed_trace_is_refused(trace):
+@pytest.mark.parametrize("name", ["azure", "sharegpt"])
+@pytest.mark.parametrize("damage", [lambda raw: raw[:-9], lambda raw: raw[:10] + b"\x07" + raw[11:]])
+def test_a_broken_compressed_trace_is_refused(trace, name, damage):
+    text = AZURE if name == "azure" else '[{"conversations": []}]'
     with pytest.raises(UsageError, match="cannot be read"):
-        list(open_trace(trace(gzip.compress(AZURE.encode())[:-9], "t.csv.gz"), "azure").rows())
+        list(open_trace(trace(damage(gzip.compress(text.encode())), "t.gz"), name).rows())
 
 
 def test_a_missing_file_is_refused(tmp_path):

@@ -9,6 +9,7 @@ from loadgen.tracefile.row import Row
 from loadgen.tracefile.write import Losses, Writer, regrouped, retimed
 
 US = 1000
+WALL_NS = 1_790_000_000 * 10**9
 
 
 def reader(name):
@@ -22,7 +23,8 @@ def rows(draw, block_tokens, grain_ns):
     prompt = draw(st.integers(1, 3000))
     count = -(-prompt // block_tokens) if block_tokens else 0
     blocks = draw(st.lists(st.integers(0, 2**40), min_size=count, max_size=count))
-    t_ns = draw(st.integers(0, 10**9)) * grain_ns
+    # From zero, and on a wall clock, where a double has no room for nanoseconds.
+    t_ns = (draw(st.sampled_from([0, WALL_NS // grain_ns])) + draw(st.integers(0, 10**9))) * grain_ns
     return Row(2, t_ns, prompt, draw(st.integers(1, 999)), tuple(blocks), block_tokens)
 
 
@@ -34,8 +36,13 @@ def rows(draw, block_tokens, grain_ns):
 def test_a_row_that_is_written_is_read_back(name, block_tokens, grain_ns, data):
     row = data.draw(rows(block_tokens, grain_ns))
     losses = Losses()
-    back = reader(name)(Writer(0, losses).line(name, row), 2)
-    assert (back.t_ns, back.prompt_tokens, back.output_tokens) == (row.t_ns, row.prompt_tokens, row.output_tokens)
+    zero_ns = WALL_NS if row.t_ns >= WALL_NS and name in {"mooncake", "bailian"} else 0
+    back = reader(name)(Writer(zero_ns, losses).line(name, row), 2)
+    assert (back.t_ns + zero_ns, back.prompt_tokens, back.output_tokens) == (
+        row.t_ns,
+        row.prompt_tokens,
+        row.output_tokens,
+    )
     assert (back.blocks, back.block_tokens) == (row.blocks, row.block_tokens)
     assert losses.sentences() == []
 
