@@ -20,6 +20,7 @@ from loadgen.options import Progress, ReplayOptions, SourceOptions
 from loadgen.premises import PremisesOptions
 
 if TYPE_CHECKING:
+    from loadgen.journal import RunFolder
     from loadgen.summary import Slo
 
 app = App(
@@ -93,7 +94,7 @@ def replay(
     Parameters
     ----------
     traces
-        Trace files: Azure CSV, Mooncake JSONL or lanewise records.
+        Trace files of any format that docs/traces.md lists; several are replayed together.
     set
         NAME=VALUE that was set on the system under test; compare shows what changed. May be repeated.
     dry_run
@@ -101,13 +102,22 @@ def replay(
     json
         Print the result as one JSON document.
     """
-    parameters = tuple(_parameter(text) for text in set)
+    parameters = parameters_of(set)
     whole = dataclasses.replace(
         options, source=dataclasses.replace(source, traces=traces), premises=premises, parameters=parameters
     )
     if dry_run:
         return _dry_run(whole, as_json=json)
     return _replay(whole, slo.slo(), as_json=json)
+
+
+def parameters_of(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Read the values of `--set`.
+
+    Raises:
+        UsageError: one of them is not NAME=VALUE.
+    """
+    return tuple(_parameter(text) for text in texts)
 
 
 def _parameter(text: str) -> tuple[str, str]:
@@ -131,17 +141,27 @@ def _dry_run(options: ReplayOptions, *, as_json: bool) -> int:
 
 
 def _replay(options: ReplayOptions, slo: "Slo", *, as_json: bool) -> int:
-    from loadgen.replay import replay as run_replay
     from loadgen.report import console, print_summary
     from loadgen.summarise import summarise as summarise_run
 
-    with _shown_progress() as on_progress:
-        folder = run_replay(options, on_progress=on_progress)
+    folder = replayed(options)
     summary = summarise_run(folder, slo)
     if as_json:
         _print_document(summary.to_json())
     print_summary(summary, console(stderr=as_json))
     return Exit.DONE if summary.complete else Exit.INTERRUPTED
+
+
+def replayed(options: ReplayOptions) -> "RunFolder":
+    """Replay, showing how far it is, and return the run folder.
+
+    Raises:
+        StopError: as `loadgen.replay.replay`.
+    """
+    from loadgen.replay import replay as run_replay
+
+    with _shown_progress() as on_progress:
+        return run_replay(options, on_progress=on_progress)
 
 
 class _shown_progress:  # noqa: N801 - used as a context manager
