@@ -84,7 +84,8 @@ class Status:
 
     def configuration(self) -> dict[str, Any]:
         """Return the settings in force, ready for JSON; secrets are left out."""
-        bare = with_secrets_of(self._in_force.settings, self._in_force.settings, hidden=True)
+        settings = self._in_force.settings.without_key_digests
+        bare = with_secrets_of(settings, settings, hidden=True)
         return {
             "config": self._in_force.sha,
             "generation": self._in_force.generation,

@@ -23,7 +23,7 @@ class ShownSettings:
             self._sha = in_force.sha
             self._shown = {
                 key: value
-                for key, value in values(in_force.settings).items()
+                for key, value in values(in_force.settings.without_key_digests).items()
                 if key not in _LEFT_OUT and value != plain[key]
             }
         return self._shown

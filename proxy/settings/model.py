@@ -148,6 +148,12 @@ class Settings(Section):
         return hashlib.sha256(json.dumps(canonical, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
+    def without_key_digests(self) -> "Settings":
+        """Return the same without the digests of tenants' keys: for what can be read by others."""
+        named = tuple(one.model_copy(update={"keys": ()}) for one in self.tenants.named)
+        return self.model_copy(update={"tenants": self.tenants.model_copy(update={"named": named})})
+
+    @property
     def model_labels(self) -> tuple[str, ...]:
         """Return the model names that get metric series of their own."""
         named = self.metrics.models or tuple(name for backend in self.backends for name in backend.models)

@@ -58,10 +58,12 @@ async def test_no_key_is_ever_in_metrics_status_logs_or_what_is_kept(start, capl
     assert [(await client.post(chat(), **bearer(KEY))).status for _ in range(2)] == [200, 429]
     labels = [(await proxy.ended(n)).tenant for n in range(4)]
     assert labels[2:] == ["acme", "acme"]
-    metrics, status = await admin(proxy, "/metrics"), await admin(proxy, "/status.json")
+    pages = [await admin(proxy, path) for path in ("/metrics", "/status.json", "/", "/config.json", "/explain.json")]
+    metrics = pages[0]
     assert 'lanewise_tenant_requests_total{outcome="rejected",tenant="acme"} 1.0' in metrics
     assert f'lanewise_tenant_requests_total{{outcome="ok",tenant="{labels[0]}"}} 1.0' in metrics
-    seen = metrics + status + caplog.text + repr(proxy.app) + repr(proxy.app.tenancy) + repr(proxy.app.repeats)
+    assert '"acme"' in pages[1]
+    seen = "".join(pages) + caplog.text + repr(proxy.app) + repr(proxy.app.tenancy) + repr(proxy.app.repeats)
     for key in (KEY, "sk-unknown-key", "sk-third-key"):
         assert key not in seen
         assert sha256(key.encode()).hexdigest() not in seen
