@@ -241,7 +241,9 @@ class Dispatcher:
 
     def next_wake(self) -> float | None:
         """Return when `wake` has something to do; None while nothing is due ever."""
-        at = min(self._granting.refunds.next(), self._granting.look_at, self._granting.eases_at)
+        at = min(self._granting.refunds.next(), self._granting.look_at)
+        if self._granting.eases_at < at and any(queue.size for queue in self._board.pools.queues):
+            at = self._granting.eases_at
         for queue in self._board.pools.queues:
             at = min(at, queue.next_timer())
         if self._board.lanes[-1].fed and any(queue.size for queue in self._board.lanes[-1].queues):

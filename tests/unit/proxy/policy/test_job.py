@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.policy.dispatch import Dispatcher
+from proxy.policy.entry import Entry, Ramp
 from proxy.policy.job import NEVER, Job, Stage
 from proxy.policy.lane import Lane, LaneQueue
 from proxy.policy.limits import (
@@ -77,7 +78,12 @@ def backends(draw):
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["offer"] * 6 + ["step"] * 8 + ["leave"] * 2 + ["give_back", "turn", "cap", "wake", "wake"]),
+        st.sampled_from(
+            ["offer"] * 6
+            + ["step"] * 8
+            + ["leave"] * 2
+            + ["give_back", "turn", "cap", "wake", "wake", "hold", "enter", "drain"]
+        ),
         st.integers(0, 10**6),
         st.sampled_from([0.0, 0.001, 0.05, 0.4, 3.0]),
     ),
@@ -109,6 +115,10 @@ class Shadow:
         self.waiting, self.held, self.parked = {}, {}, {}
         self.done, self.home = Counter(), {}
         self.pause = dict.fromkeys(self.limits, 0.0)
+        self.held_back = dict.fromkeys(self.limits, 0.0)
+        self.entry = dict.fromkeys(self.limits, Entry())
+        self.tried = {}
+        self.drained = set()
         self.given_back = set()
         self.anew = Counter()
         self.ends = Counter()
@@ -159,6 +169,7 @@ class Shadow:
 
     def end_part(self, i, number):
         held, before = self.held.pop(i), self.done[i]
+        self.ends_trial(i)
         share = self.scheduling.installments.pause
         self.pause[held.name] = self.now + share * (self.now - held.now)
         cached = (before, before, None, 0)[number % 4]
@@ -189,6 +200,7 @@ class Shadow:
     def end(self, i, ending):
         for books in (self.waiting, self.held, self.parked, self.done, self.home):
             books.pop(i, None)
+        self.ends_trial(i)
         self.ends[i] += 1
         self.read(self.dispatcher.leave(self.now, i, ending, 5))
         assert self.dispatcher.leave(self.now, i, ending) == []
@@ -198,8 +210,9 @@ class Shadow:
             return
         i = sorted(self.held)[number % len(self.held)]
         held = self.held.pop(i)
-        others = any(self.is_up[name] for name in self.pool(held.ticket) if name != held.name)
-        refused = i in self.given_back or not (others or self.is_up[held.name])
+        self.ends_trial(i)
+        others = any(self.takes(name) for name in self.pool(held.ticket) if name != held.name)
+        refused = i in self.given_back or not (others or self.takes(held.name))
         if not refused and not others and held.grant.part:
             self.parked[i] = held.ticket
             self.home[i] = held.name
@@ -225,6 +238,34 @@ class Shadow:
         self.cap_of[name] = 1 + number % 6
         self.read(self.dispatcher.set_concurrency(self.now, name, self.cap_of[name]))
 
+    def hold(self, number):
+        """A backend says that it is busy."""
+        name = sorted(self.is_up)[number % len(self.is_up)]
+        until = self.now + (0.02, 0.3, 2.0)[number % 3]
+        self.held_back[name] = max(self.held_back[name], until)
+        self.read(self.dispatcher.hold_back(self.now, name, until))
+
+    def enter(self, number):
+        """A backend comes back in some way."""
+        name = sorted(self.is_up)[number % len(self.is_up)]
+        entry = (Entry(), Entry(trial=True), Entry(ramp=Ramp(self.now, 1.0)))[number // 3 % 3]
+        self.entry[name] = entry
+        self.tried.pop(name, None)
+        self.read(self.dispatcher.set_entry(self.now, name, entry))
+
+    def drain(self, number):
+        """An operator takes a backend out of service, or in again."""
+        name = sorted(self.is_up)[number % len(self.is_up)]
+        self.drained ^= {name}
+        self.read(self.dispatcher.set_drained(self.now, name, name in self.drained))
+
+    def takes(self, name):
+        """Whether new tickets may go there."""
+        return self.is_up[name] and name not in self.drained
+
+    def ends_trial(self, i):
+        self.tried = {name: j for name, j in self.tried.items() if j != i}
+
     def wake(self, _number):
         self.read(self.dispatcher.wake(self.now))
         due = self.dispatcher.next_wake()
@@ -241,6 +282,7 @@ class Shadow:
 
     def granted(self, i, grant):
         assert (i in self.waiting) != (i in self.parked)
+        assert self.takes(grant.backend) or i in self.parked, "a drained backend got something new"
         self.waiting.pop(i, None)
         self.parked.pop(i, None)
         self.fits(i, grant)
@@ -256,10 +298,15 @@ class Shadow:
         assert self.is_up[name]
         assert name in self.pool(ticket)
         assert self.home.get(i, name) == name
+        assert self.now >= self.held_back[name], "a backend that is busy got something"
+        assert name not in self.tried, "a second request went out in a trial"
+        if self.entry[name].trial:
+            self.tried[name] = i
         there = [held for held in self.held.values() if held.name == name]
         if there:
             slots = ticket.sequences if grant.final else 1
-            assert sum(held.slots for held in there) + slots <= self.cap_of[name]
+            ramp, cap = self.entry[name].ramp, self.cap_of[name]
+            assert sum(held.slots for held in there) + slots <= (cap if ramp is None else ramp.limit(self.now, cap))
             if ticket.lane == len(self.scheduling.lanes) - 1 and self.scheduling.installments is not None:
                 assert self.now >= self.pause[name], "a long prompt was sent in a pause"
 
