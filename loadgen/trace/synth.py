@@ -46,11 +46,12 @@ def make(wanted: Wanted, out: Output) -> Made:
         raise UsageError(f"--to {wanted.to}: cannot be written; one of {', '.join(WRITTEN)}")
     if wanted.rows is not None and wanted.rows < 1:
         raise UsageError(f"--rows {wanted.rows}: must be 1 or more")
+    rows = _rows(wanted)
     made = Made()
     writer = Writer(0, made.losses)
     if (header := writer.header(wanted.to)) is not None:
         out.raw(header.encode())
-    for row in _rows(wanted):
+    for row in rows:
         out.write(writer.line(wanted.to, row))
         made.written += 1
     made.losses.counts.clear()  # nothing was recorded that could be lost

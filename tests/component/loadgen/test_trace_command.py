@@ -112,6 +112,7 @@ def test_bad_lines_stop_it_or_are_counted_as_asked(here, mooncake, tmp_path):
         (["cut", "TRACE", "--start", "9h", "--out", "OUT"], "no request lies in that part"),
         (["cut", "TRACE", "--out", "TRACE"], "is there already"),
         (["synth", "--rows", "5", "--out", "OUT"], "give --workload, or --rows, --prompt and --output"),
+        (["synth", "--rows", "5", "--prompt", "5", "--output", "6", "--out", "-"], "give its --rate, or --rates"),
         (["synth", "--workload", "chat", "--prompt", "5", "--out", "OUT"], "--workload says rate and lengths"),
         (["info", "none.csv"], "none.csv: no such file"),
     ],
