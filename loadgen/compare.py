@@ -7,19 +7,21 @@ that two comparisons of the same runs say the same. `loadgen.statistics` has the
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from loadgen.columns import Columns, Floats, Mask
+from loadgen.columns import Floats
 from loadgen.conditions import conditions, differing_conditions, out_of_bounds, too_many
 from loadgen.failure import RefusedError
 from loadgen.journal import RunFolder
 from loadgen.manifest import Change, changes
+from loadgen.measures import LANES, RESOLUTION_S, Measure, measures, statistic
 from loadgen.result import LoadOutcome
 from loadgen.sides import Repeat, Side, read_side
 from loadgen.statistics import Contrast, Interval, intervals
-from loadgen.summarise import DEFAULT_SLO, good
+from loadgen.summarise import DEFAULT_SLO
 from loadgen.summary import Slo, Summary, plain
 
 __all__ = ["Comparison", "Metric", "NotComparableError", "Verdict", "compare", "differing_conditions", "judge"]
@@ -30,14 +32,11 @@ DOUBLED = 2.0
 ABNORMAL_SHARE = 0.05
 """So many more broken answers (of all sent) are abnormal."""
 GOODPUT_NOISE = 0.01
-RESOLUTION_S = {"TTFT": 0.001, "E2E": 0.001, "TPOT": 0.0001}
-"""Smaller differences are below what the clocks of two runs can tell: the generator's own error (docs/latencies.md)."""
 PEAK_NOISE = {"KV peak": 0.02, "HBM peak": 64.0}
 """Of one reading a second, without repeats: share of the cache, MB."""
 BROKEN = (LoadOutcome.ERROR, LoadOutcome.TRUNCATED, LoadOutcome.STALLED)
 _FAMILY = ("TTFT", "E2E", "goodput")
 """What the verdict rests on, beside the memory peak."""
-_LANES = ("all", "short", "long")
 
 
 class Verdict(StrEnum):
@@ -214,7 +213,7 @@ def _untold(metrics: Sequence[Metric]) -> Iterator[str]:
 
 
 def _metrics(sides: tuple[Side, Side], slo: Slo, seed: int) -> list[Metric]:
-    wanted = list(_wanted(sides, slo))
+    wanted = list(measures(_lanes(sides), slo))
     contrasts = [_contrast(sides, one) for one in wanted]
     rows: list[Metric] = []
     for one, found in zip(wanted, intervals(contrasts, seed=seed), strict=True):
@@ -222,53 +221,13 @@ def _metrics(sides: tuple[Side, Side], slo: Slo, seed: int) -> list[Metric]:
     return sorted([*rows, *_peaks(sides), *_counts(sides)], key=lambda metric: not metric.in_verdict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A number of every request, and what is told of it."""
-
-    lane: str
-    name: str
-    of: Callable[[Columns], Floats]
-    """Value per row; NaN where it does not count."""
-    shares: tuple[float | None, ...]
-
-    @property
-    def unit(self) -> str:
-        return "share" if self.name == "goodput" else "s"
+def _lanes(sides: tuple[Side, Side]) -> list[str]:
+    """Return the lanes that anybody was sent in."""
+    summaries = [repeat.summary for side in sides for repeat in side.repeats]
+    return [lane for lane in LANES if any(summary.lanes[lane].sent for summary in summaries)]
 
 
-_LATENCIES: dict[str, Callable[[Columns], Floats]] = {
-    "TTFT": lambda columns: columns.first - columns.due,
-    "E2E": lambda columns: columns.last - columns.due,
-    "TPOT": lambda columns: columns.tpot,
-}
-_QUANTILES = {0.5: "p50", 0.99: "p99"}
-
-
-def _wanted(sides: tuple[Side, Side], slo: Slo) -> Iterator[_Wanted]:
-    for lane in _LANES:
-        if not any(repeat.summary.lanes[lane].sent for side in sides for repeat in side.repeats):
-            continue
-        for name, latency in _LATENCIES.items():
-            yield _Wanted(lane, name, _of_ok(lane, latency), tuple(_QUANTILES))
-        yield _Wanted(lane, "goodput", _good(lane, slo), (None,))
-
-
-def _of_ok(lane: str, latency: Callable[[Columns], Floats]) -> Callable[[Columns], Floats]:
-    return lambda columns: np.where(columns.ok & _in(columns, lane), latency(columns), np.nan)
-
-
-def _good(lane: str, slo: Slo) -> Callable[[Columns], Floats]:
-    return lambda columns: np.where(_in(columns, lane), good(columns, slo).astype(np.float64), np.nan)
-
-
-def _in(columns: Columns, lane: str) -> Mask:
-    if lane == "all":
-        return np.ones(len(columns.index), dtype=np.bool_)
-    return columns.short if lane == "short" else ~columns.short
-
-
-def _contrast(sides: tuple[Side, Side], wanted: _Wanted) -> Contrast:
+def _contrast(sides: tuple[Side, Side], wanted: Measure) -> Contrast:
     """Put the runs of both sides on the rows of the plan."""
     count = 1 + max(
         (int(repeat.columns.index.max()) for side in sides for repeat in side.repeats if len(repeat.columns.index)),
@@ -284,9 +243,9 @@ def _contrast(sides: tuple[Side, Side], wanted: _Wanted) -> Contrast:
     return Contrast(before, after, wanted.shares, wanted.name in _FAMILY)
 
 
-def _metric(sides: tuple[Side, Side], wanted: _Wanted, share: float | None, interval: Interval) -> Metric:
-    name = f"{wanted.lane} {wanted.name}" + ("" if share is None else f" {_QUANTILES[share]}")
-    a, b = (float(np.mean([_statistic(wanted.of(repeat.columns), share) for repeat in side.repeats])) for side in sides)
+def _metric(sides: tuple[Side, Side], wanted: Measure, share: float | None, interval: Interval) -> Metric:
+    name = wanted.label(share)
+    a, b = (float(np.mean([statistic(wanted.of(repeat.columns), share) for repeat in side.repeats])) for side in sides)
     return Metric(
         name,
         wanted.unit,
@@ -300,15 +259,6 @@ def _metric(sides: tuple[Side, Side], wanted: _Wanted, share: float | None, inte
         band=_band(sides, name, RESOLUTION_S.get(wanted.name)),
         absent=interval.low is None,
     )
-
-
-def _statistic(values: Floats, share: float | None) -> float:
-    known = values[~np.isnan(values)]
-    if not len(known):
-        return float("nan")
-    if share is None:
-        return float(known.mean())
-    return float(np.quantile(known, share, method="inverted_cdf"))
 
 
 def _band(sides: tuple[Side, Side], name: str, least: float | None) -> float | None:
@@ -330,13 +280,16 @@ def _counts(sides: tuple[Side, Side]) -> Iterator[Metric]:
         a, b = (float(np.mean([of(repeat.summary) for repeat in side.repeats])) for side in sides)
         return a, b
 
-    for lane in _LANES:
-        if any(repeat.summary.lanes[lane].sent for side in sides for repeat in side.repeats):
-            for label, outcome in (("completed", "ok"), ("rejected", "rejected")):
-                both = means(lambda summary, at=lane, what=outcome: float(summary.lanes[at].outcomes[what]))  # type: ignore[misc]
-                yield Metric(f"{lane} {label}", "count", *both, lower_is_better=outcome != "ok")
+    for lane in _lanes(sides):
+        for label, outcome in (("completed", "ok"), ("rejected", "rejected")):
+            both = means(partial(_outcomes, lane, outcome))
+            yield Metric(f"{lane} {label}", "count", *both, lower_is_better=outcome != "ok")
     yield Metric("completed rate", "rate", *means(lambda summary: summary.completed_rate), lower_is_better=False)
     yield Metric("output tokens", "rate", *means(lambda summary: summary.output_token_rate), lower_is_better=False)
+
+
+def _outcomes(lane: str, outcome: str, summary: Summary) -> float:
+    return float(summary.lanes[lane].outcomes[outcome])
 
 
 def judge(metrics: Sequence[Metric], broken: tuple[float, float] = (0.0, 0.0)) -> tuple[Verdict, str]:

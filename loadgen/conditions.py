@@ -43,11 +43,12 @@ def conditions(a: Side, b: Side) -> tuple[str, ...]:
     """Return everything that voids a comparison of two sides, one sentence each."""
     found = list(differing_conditions(a.repeats[0].manifest, b.repeats[0].manifest))
     for name, side in (("A", a), ("B", b)):
-        found += _unfit(name, side)
+        found += unfit(name, side)
     return tuple(dict.fromkeys(found))
 
 
-def _unfit(name: str, side: Side) -> Iterator[str]:
+def unfit(name: str, side: Side) -> Iterator[str]:
+    """Yield what makes the runs of a side worthless for comparing, one sentence each."""
     if side.refused is not None:
         yield f"{name} is not a baseline: {side.refused}"
     for number, repeat in enumerate(side.repeats, 1):
