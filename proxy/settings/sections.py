@@ -1,5 +1,6 @@
 """The sections of the configuration. Each field's description is its user documentation (docs/configuration.md)."""
 
+import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -97,6 +98,14 @@ Networks = Annotated[
 ]
 
 
+_KEYS = re.compile(r"(--api[-_]key(?:=|\s+))(?!-)\S+(?:\s+(?!-)\S+)*|(\bVLLM_API_KEY=)\S+")
+
+
+def without_keys(value: Any) -> Any:
+    """Leave the values of API keys out of a start command: it is shown, and remembered, as it is written."""
+    return _KEYS.sub(lambda found: f"{found[1] or found[2]}(hidden)", value) if isinstance(value, str) else value
+
+
 class Backend(Section):
     """One engine: a vLLM or vLLM-Ascend server, or a prefill/decode proxy in front of several."""
 
@@ -137,12 +146,12 @@ class Backend(Section):
         description="Size of its KV cache in tokens (the engine logs it at start). Default: unknown, no guard. Set "
         "it when the engine preempts.",
     )
-    engine_flags: str = Field(
+    engine_flags: Annotated[str, BeforeValidator(without_keys)] = Field(
         default="",
         max_length=8192,
         description="The flags that the engine was started with, as in its start command: `--max-num-seqs 128 "
         "--scheduling-policy priority`. Most of them cannot be asked of an engine; only `lanewise doctor` reads them "
-        "here.",
+        "here. API keys in it are left out.",
     )
 
     @model_validator(mode="before")

@@ -52,7 +52,7 @@ _CANARY = "canary-7f3a9"
 @case(
     "OPS-13",
     "a secret in Authorization, api-key, Cookie and the query, in requests that go well and that go wrong",
-    {"found_in": [], "reached_upstream": True, "places": 5},
+    {"found_in": [], "reached_upstream": True, "places": 7},
     why="it reaches the engine, and no log, trace, metric, status page or error body",
 )
 async def _secrets() -> dict[str, Any]:
@@ -81,6 +81,8 @@ async def _secrets() -> dict[str, Any]:
             "log": station.log,
             "metrics": (await station.page("/metrics")).received.decode("latin-1"),
             "status": (await station.page("/status.json")).received.decode("latin-1"),
+            "configuration": (await station.page("/config.json")).received.decode("latin-1"),
+            "explanations": (await station.page("/explain.json?id=nowhere")).received.decode("latin-1"),
             "traces": "".join(file.read_text("utf-8") for file in (station.folder / "trace").glob("*")),
             "answers": b"".join(bodies).decode("latin-1"),
         }
@@ -129,6 +131,8 @@ _OWN = [
     "/admin",
     "/debug",
     "/status.json",
+    "/config.json",
+    "/explain.json",
     "/livez",
     "/readyz",
     "/",
