@@ -128,3 +128,18 @@ def test_only_configured_models_get_labels():
     named = settings(backends=[{"url": "http://a:1", "models": ["m1", "m2"]}, {"url": "http://b:1", "models": ["m2"]}])
     assert named.model_labels == ("m1", "m2")
     assert settings().model_labels == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("--max-num-seqs 9", "--max-num-seqs 9"),
+        ("--api-key s3cret --max-num-seqs 9", "--api-key (hidden) --max-num-seqs 9"),
+        ("--api_key=s3cret", "--api_key=(hidden)"),
+        ("--api-key one two --port 1", "--api-key (hidden) --port 1"),
+        ("VLLM_API_KEY=s3cret vllm serve m", "VLLM_API_KEY=(hidden) vllm serve m"),
+    ],
+)
+def test_an_api_key_in_a_start_command_is_not_kept(written, kept):
+    settings = Settings.model_validate({"backends": [{"url": "http://a:1", "engine_flags": written}]})
+    assert settings.backends[0].engine_flags == kept
