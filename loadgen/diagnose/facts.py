@@ -97,18 +97,19 @@ class Facts:
     @property
     def parallel(self) -> int | None:
         """Cards that the engine was told to spread over: the product of its parallel sizes; None: not told."""
-        sizes = [_whole(self.setting(name)) for name in _PARALLEL]
+        sizes = [whole(self.setting(name)) for name in _PARALLEL]
         known = [size for size in sizes if size is not None]
         return int(np.prod(known)) if known else None
 
     @property
     def cards(self) -> int | None:
         """Cards that it has: as told, else as told to spread over."""
-        told = _whole(self.premise("cards") or self.setting("cards"))
+        told = whole(self.premise("cards") or self.setting("cards"))
         return told if told is not None else self.parallel
 
 
-def _whole(value: Any) -> int | None:
+def whole(value: Any) -> int | None:
+    """Return a setting as a whole number; None: it is none."""
     try:
         return int(value)
     except (TypeError, ValueError):

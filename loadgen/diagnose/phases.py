@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from loadgen.diagnose.facts import Facts
+from loadgen.diagnose.facts import Facts, whole
 from loadgen.diagnose.nouns import Confidence, Finding, Layer, Number
 from loadgen.diagnose.reading import (
     GOOD_ENOUGH,
@@ -19,6 +19,11 @@ from loadgen.telemetry.digest import EngineDigest
 
 PINNED = 0.7
 """Share of the readings with a backlog that had the highest number running: the engine has no free slot."""
+DEFAULT_BUDGET = 2048
+"""`max_num_batched_tokens` of a vLLM-Ascend server that was started without the flag."""
+FULL_STEP = 0.25
+"""Mean share of the budget from which steps count as full: the steps that end a prompt, and those with decodes alone,
+are short."""
 PROMPT_HEAVY = 8.0
 """Computed prompt tokens per output token from which prompts take most of a step: published figures of Ascend cards
 give 0.13 to 1.5 ms per decoding sequence and step, and about 0.18 ms per prompt token."""
@@ -36,19 +41,20 @@ def late(facts: Facts) -> Iterator[Finding]:
         return
     if first_token_late(facts):
         finding = _queue(facts, engine)
-        if finding is None and not (tokens_late(facts) and _deep(engine)):
+        if finding is None and (_prompt_heavy(engine) or not tokens_late(facts)):
             finding = _prefill(engine, facts)
         if finding is not None:
             yield finding
             return
     if tokens_late(facts):
-        yield _stepped_on(facts, engine) if _uneven(facts) else _decode(facts, engine)
+        shared = _uneven(facts) or _prompt_heavy(engine)
+        yield _stepped_on(facts, engine) if shared else _decode(facts, engine)
 
 
-def _deep(engine: EngineDigest) -> bool:
-    """Whether decoding, and not computing prompts, takes most of a step."""
+def _prompt_heavy(engine: EngineDigest) -> bool:
+    """Whether computing prompts, and not decoding, takes most of a step."""
     per_output = _computed_per_output(engine)
-    return per_output is not None and per_output < PROMPT_HEAVY
+    return per_output is not None and per_output >= PROMPT_HEAVY
 
 
 def _computed_per_output(engine: EngineDigest) -> float | None:
@@ -83,8 +89,10 @@ def _queue(facts: Facts, engine: EngineDigest) -> Finding | None:
     if queue is None or not ttft or queue < 0.5 * ttft or not pinned or tokens_late(facts):
         return None
     peak = engine.running_peak or 0.0
-    limit = facts.setting("max_num_seqs")
-    sure = limit is not None and limit.isdigit() and int(limit) == int(peak)
+    limit = whole(facts.setting("max_num_seqs"))
+    sure = limit is not None and peak >= limit
+    if not sure and (limit is not None or _full_steps(facts, engine)):
+        return None
     return Finding(
         layer=Layer.QUEUE,
         sentence=(
@@ -101,6 +109,12 @@ def _queue(facts: Facts, engine: EngineDigest) -> Finding | None:
         confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
         next_step=f"raise --max-num-seqs by half ({peak:.0f} to {math.ceil(1.5 * peak):.0f}) and run again",
     )
+
+
+def _full_steps(facts: Facts, engine: EngineDigest) -> bool:
+    """Whether steps are full of prompt tokens: then it is their budget that requests wait for, and no slot."""
+    budget = whole(facts.setting("max_num_batched_tokens")) or DEFAULT_BUDGET
+    return engine.tokens_per_step is not None and engine.tokens_per_step > FULL_STEP * budget
 
 
 def _prefill(engine: EngineDigest, facts: Facts) -> Finding | None:
@@ -136,9 +150,15 @@ def _stepped_on(facts: Facts, engine: EngineDigest) -> Finding:
     evidence = [Number("chunk gap p99", p99, "s", UNEVEN_GAPS * p50), Number("chunk gap median", p50, "s")]
     if engine.tokens_per_step is not None:
         evidence.append(Number("tokens per step, mean", engine.tokens_per_step, "tokens"))
+    per_output = _computed_per_output(engine)
+    if per_output is not None:
+        evidence.append(Number("prompt tokens computed per output token", per_output, "times", PROMPT_HEAVY))
     return Finding(
         layer=Layer.PREFILL,
-        sentence=f"decoding stalls behind prompts: gaps of {p99 * 1e3:.0f} ms (p99) where {p50 * 1e3:.0f} ms are usual",
+        sentence=(
+            f"decoding stalls behind prompts that share its steps: gaps of {p50 * 1e3:.0f} ms (median) and "
+            f"{p99 * 1e3:.0f} ms (p99)"
+        ),
         evidence=tuple(evidence),
         confidence=Confidence.MEDIUM,
         next_step="halve --max-num-batched-tokens: the part of a prompt that shares a step with decodes gets smaller",

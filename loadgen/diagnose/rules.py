@@ -17,7 +17,8 @@ from loadgen.telemetry.digest import EngineDigest
 
 LINK_S = 0.02
 LINK_SHARE = 0.2
-"""A link is slow when its round trip is above both: 20 ms, and a fifth of the median TTFT from the send."""
+"""A link is slow when its round trip is above both: 20 ms of the wall clock, whatever the speed of the replay, and a
+fifth of the median TTFT from the send."""
 ALWAYS = 0.9
 """Share of a group that failed, from which it counts as always failing."""
 LEAST_GROUP = 5
@@ -160,7 +161,7 @@ def _link(facts: Facts) -> Iterator[Finding]:
     if not measured or ttft is None:
         return
     trip = min(measured)
-    if trip < max(LINK_S, LINK_SHARE * ttft):
+    if trip / facts.speed < LINK_S or trip < LINK_SHARE * ttft:
         return
     evidence = [Number("time to the answer's head, p10", facts.head_s, "s", LINK_S)] if facts.head_s is not None else []
     if facts.connect_s is not None:
@@ -266,8 +267,10 @@ def _idle_cards(facts: Facts) -> Finding | None:
         return None
     shares = [card.ai_core_median or 0.0 for card in loaded]
     busiest, laziest = max(shares), min(shares)
-    if busiest < 0.2 or (laziest >= IDLE and busiest < UNEVEN * laziest):
+    if busiest < LOADED or (laziest >= IDLE and busiest < UNEVEN * laziest):
         return None
+    if sum(share * UNEVEN > busiest for share in shares) == facts.parallel:
+        return None  # as many work as the engine has: the others hold somebody else's model
     lazy = [card.chip for card, share in zip(loaded, shares, strict=True) if share * UNEVEN <= busiest]
     return Finding(
         layer=Layer.PARALLEL,

@@ -55,16 +55,3 @@ def test_it_walks_to_the_knee_and_goes_on_where_it_stopped(engine, tmp_path):
     again = walk(*asked)
     assert json.loads(again.stdout)["steps"] == found["steps"]
     assert "done before" in again.stderr
-
-
-def test_it_says_at_once_that_nothing_answers(tmp_path):
-    ended = walk("--target", "http://127.0.0.1:9", "--out", tmp_path / "walk", "--yes")
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("lanewise-load: step 1 of 4 (shortest) failed: http://127.0.0.1:9 does not answer")
-
-
-def test_it_asks_at_a_terminal_only(tmp_path):
-    ended = walk("--target", "http://127.0.0.1:9", "--out", tmp_path / "walk")
-    assert ended.returncode == 2
-    assert "say --yes" in ended.stderr
-    assert not (tmp_path / "walk").exists()

@@ -28,7 +28,7 @@ def traffic(rate, seconds, prompt, output, seed=1):
     return found
 
 
-CHAT = traffic(3, 25, 300, 60)
+CHAT = traffic(3, 18, 300, 60)
 DEEP = traffic(12, 20, 300, 100)
 
 
@@ -83,7 +83,21 @@ def test_too_few_slots(judged, slots):
 
 @pytest.mark.parametrize("rate", [1.3, 3.0])
 def test_prompts_that_are_computed_too_slowly(judged, rate):
-    assert layers(judged({"arrivals": traffic(rate, 30, 9000, 20)})) == ["prefill"]
+    assert layers(judged({"arrivals": traffic(rate, 20, 9000, 20)})) == ["prefill"]
+
+
+def test_answers_of_two_tokens_leave_few_running_and_are_still_a_matter_of_prefill(judged):
+    """All that runs is one prompt and what follows it: the number running never moves, and no slot is missing."""
+    assert layers(judged({"arrivals": traffic(2.5, 15, 6000, 2)})) == ["prefill"]
+
+
+def test_slots_that_are_missing_are_seen_without_the_flag_too(judged):
+    assert layers(judged({}, profile=replace(ENGINE, max_num_seqs=2))) == ["queue"]
+
+
+def test_idle_cards_of_another_engine_are_no_finding(judged):
+    facts = {"flags": {"tensor_parallel_size": "2"}}
+    assert judged({"cards": Cards(loaded=4, working=2), "facts": facts}).findings == ()
 
 
 @pytest.mark.parametrize("b", [0.0012, 0.004])
@@ -95,7 +109,7 @@ def test_a_batch_that_is_too_deep(judged, b):
 @pytest.mark.parametrize("blocks", [90, 45])
 def test_a_cache_that_is_too_small_for_what_runs(judged, blocks):
     profile = replace(ENGINE, kv_blocks=blocks, max_model_len=4096, reserve_full_isl=False)
-    found = judged({"arrivals": traffic(4, 25, 400, 300)}, profile=profile)
+    found = judged({"arrivals": traffic(4, 18, 400, 300)}, profile=profile)
     assert layers(found) == ["memory"]
     assert (found.findings[0].part, found.findings[0].confidence) == ("kv", "high")
     assert next(one.value for one in found.findings[0].evidence if one.name == "preemptions") > 0
