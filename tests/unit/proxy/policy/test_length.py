@@ -11,7 +11,8 @@ from proxy.policy.length import MODELS_AT_MOST, START_TOKENS, LengthEstimator
 from proxy.wire.census import take_census
 from proxy.wire.facts import Endpoint, Facts, TextCensus
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+LENGTHS = Path(__file__).resolve().parents[3] / "golden/lengths"
+sys.path.insert(0, str(LENGTHS))
 
 from length_texts import LAST, text_of
 
@@ -175,7 +176,7 @@ def test_what_cannot_be_restored_is_passed_over(state):
     assert (estimate.tokens, estimate.output_tokens) == (100, 256)
 
 
-GOLDEN = json.loads((Path(__file__).parents[3] / "golden/lengths/counts.json").read_text(encoding="utf-8"))
+GOLDEN = json.loads((LENGTHS / "counts.json").read_text(encoding="utf-8"))
 
 
 def turns(kind, index):

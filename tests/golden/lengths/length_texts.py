@@ -1,4 +1,4 @@
-"""Texts of one kind, composed by seed from the pieces in tests/golden/lengths/counts.json."""
+"""Texts of one kind, composed by seed from the pieces in counts.json."""
 
 import base64
 import random
