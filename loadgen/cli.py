@@ -42,7 +42,7 @@ _ELSEWHERE = {
     ),
     "floor": ("loadgen.floor:floor", "The link's own latencies, directly and through the proxy."),
     "baseline": ("loadgen.baseline:baseline", "Repeats of one replay, and whether their spread makes a baseline."),
-    "knee": ("loadgen.knee_command:knee", "Find the concurrency before which TPOT crosses its SLO."),
+    "knee": ("loadgen.sweep:knee", "Find the concurrency before which TPOT crosses its SLO."),
     "demo": ("loadgen.demo:app", "The whole loop on this machine, with a before/after table."),
 }
 """Commands that are imported when they are used."""

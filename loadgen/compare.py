@@ -32,7 +32,7 @@ DOUBLED = 2.0
 ABNORMAL_SHARE = 0.05
 """So many more broken answers (of all sent) are abnormal."""
 GOODPUT_NOISE = 0.01
-PEAK_NOISE = {"KV peak": 0.02, "HBM peak": 64.0}
+PEAK_NOISE = {"KV peak": 0.05, "HBM peak": 64.0}
 """Of one reading a second, without repeats: share of the cache, MB."""
 BROKEN = (LoadOutcome.ERROR, LoadOutcome.TRUNCATED, LoadOutcome.STALLED)
 _FAMILY = ("TTFT", "E2E", "goodput")
