@@ -11,8 +11,7 @@ from proxy.policy.length import MODELS_AT_MOST, START_TOKENS, LengthEstimator
 from proxy.wire.census import take_census
 from proxy.wire.facts import Endpoint, Facts, TextCensus
 
-LENGTHS = Path(__file__).resolve().parents[3] / "golden/lengths"
-sys.path.insert(0, str(LENGTHS))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "golden/lengths"))
 
 from length_texts import LAST, text_of
 
@@ -176,6 +175,7 @@ def test_what_cannot_be_restored_is_passed_over(state):
     assert (estimate.tokens, estimate.output_tokens) == (100, 256)
 
 
+LENGTHS = Path(__file__).resolve().parents[3] / "golden/lengths"
 GOLDEN = json.loads((LENGTHS / "counts.json").read_text(encoding="utf-8"))
 
 
