@@ -202,14 +202,10 @@ class Feeding:
     @staticmethod
     def _told(exchange: Exchange, grant: Grant, answer: Answer) -> int | None:
         """Read what the engine says that it found; the first part's word is what the client will be told."""
-        usage = parts.read_part(answer.body)
-        if usage is None:
-            return None
-        if grant.part == 0:
-            exchange.told = ToldUsage(usage.cached, usage.created)
-        elif exchange.told is not None:
-            exchange.told.created += usage.created
-        return usage.cached
+        cached = parts.read_part(answer.body)
+        if cached is not None and grant.part == 0:
+            exchange.told = ToldUsage(cached)
+        return cached
 
     async def _found(self, split: SplitPrompt, grant: Grant, seconds: float, *, alone: bool) -> int | None:
         """Infer what an engine found that does not say it: by its counter of hits, else by the time it took."""

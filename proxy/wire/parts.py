@@ -157,26 +157,20 @@ def part_id(request_id: str, part: int) -> str:
 class ToldUsage:
     """What the client of a prompt that was fed in parts is told about the prefix cache.
 
-    Without the parts the engine would have found what the first part found, and put into the cache what all parts
-    and the final put there.
+    Without the parts the engine would have found what the first part found, and would have put there itself
+    (`created_cache_tokens`, vLLM 0.32) what the final found beyond that. What the parts say that they put there cannot
+    be added up: vLLM says it for chat alone, and parts are completions.
     """
 
     cached: int
     """Tokens that the first part found in the cache."""
-    created: int = 0
-    """Tokens that all parts together put there (`created_cache_tokens`, vLLM 0.32)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartUsage:
-    """What the engine says about the cache in the answer of a part, in tokens."""
+def read_part(answer: bytes) -> int | None:
+    """Read from the answer of a part how many tokens the engine found in its cache.
 
-    cached: int
-    created: int
-
-
-def read_part(answer: bytes) -> PartUsage | None:
-    """Read the answer of a part; None when it says nothing about the cache (no `--enable-prompt-tokens-details`)."""
+    None when it does not say (no `--enable-prompt-tokens-details`).
+    """
     counts: dict[str, int | None] = {}
     try:
         for usage in _objects(answer, 0, "usage"):
@@ -184,8 +178,7 @@ def read_part(answer: bytes) -> PartUsage | None:
                 counts |= {member.key: _whole(answer[member.start : member.end]) for member in members(answer, details)}
     except NotAnObjectError:
         return None
-    cached = counts.get("cached_tokens")
-    return None if cached is None else PartUsage(cached, counts.get("created_cache_tokens") or 0)
+    return counts.get("cached_tokens")
 
 
 def tell_usage(answer: bytes, told: ToldUsage, at: int = 0) -> bytes:
@@ -260,12 +253,15 @@ class UsageTeller:
 def _usage_edits(answer: bytes, told: ToldUsage, at: int) -> Iterator[Edit]:
     for usage in _objects(answer, at, "usage"):
         for details in _objects(answer, usage, "prompt_tokens_details"):
-            for member in members(answer, details):
-                value = _whole(answer[member.start : member.end])
-                if value is not None and member.key == "cached_tokens":
-                    yield _number(member, told.cached)
-                elif value is not None and member.key == "created_cache_tokens":
-                    yield _number(member, value + told.created)
+            found = {member.key: member for member in members(answer, details)}
+            counts = {key: _whole(answer[member.start : member.end]) for key, member in found.items()}
+            cached, created = counts.get("cached_tokens"), counts.get("created_cache_tokens")
+            if cached is None:
+                continue
+            edits = [_number(found["cached_tokens"], told.cached)]
+            if created is not None:
+                edits.append(_number(found["created_cache_tokens"], max(0, created + cached - told.cached)))
+            yield from sorted(edits, key=lambda edit: edit.start)
 
 
 def _objects(answer: bytes, at: int, key: str) -> Iterator[int]:

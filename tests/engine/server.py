@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import platform
 import re
@@ -27,6 +28,7 @@ KV_BLOCK = 128
 """Tokens of one KV block of vLLM on the CPU."""
 START_S = 240.0
 STOP_S = 20.0
+_PR_SET_PDEATHSIG = 1
 _SAMPLE = re.compile(r"^(\w[\w:]*)(\{[^}]*\})? (\S+)$", re.MULTILINE)
 _OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -212,8 +214,14 @@ def _spawn(installed: Installation, folder: Path, flags: tuple[str, ...]) -> Eng
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_end_with_us,
         )
     return Engine(popen, port, log_path)
+
+
+def _end_with_us() -> None:
+    """Let the kernel interrupt the engine when this process is gone, however it went."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 async def _ready(engine: Engine) -> None:
