@@ -55,6 +55,8 @@ class Facts:
     head_s: float | None
     """Low quantile of the times from the send to the answer's head; None where the head waits for something else: for
     the first token, or in lanewise's queue."""
+    floor_s: float | None
+    """Median TCP handshake that `lanewise-load floor` found before the run."""
     ttft_send_s: float | None
     """Median over ok, and the mean, as the engine's own figure is one."""
     ttft_send_mean_s: float | None
@@ -138,6 +140,7 @@ def facts_of(run: RunFolder, slo: Slo) -> Facts:
         groups=_groups(results),
         connect_s=_quantile(connects, 0.5),
         head_s=_head(heads, results, through_proxy=bool(manifest.get("proxy"))),
+        floor_s=_floor(manifest),
         ttft_send_s=_quantile(sends, 0.5),
         ttft_send_mean_s=float(sends.mean()) if len(sends) else None,
         gap_p50_s=everything.icl.p50 if everything.icl.known else None,
@@ -150,6 +153,16 @@ def facts_of(run: RunFolder, slo: Slo) -> Facts:
         speed=float(manifest.get("speed", 1.0)),
         manifest=manifest,
     )
+
+
+def _floor(manifest: Mapping[str, Any]) -> float | None:
+    """Return the floor of the path that the run went, in seconds of the plan; None: not measured."""
+    floor = manifest.get("floor")
+    paths = floor.get("paths") if isinstance(floor, Mapping) else None
+    found = list(paths.values()) if isinstance(paths, Mapping) else []
+    mine = next((one for one in found if one.get("url") == manifest.get("target")), None)
+    value = mine.get("tcp", {}).get("p50_s") if mine is not None else None
+    return None if value is None else float(value) * float(manifest.get("speed", 1.0))
 
 
 def _head(heads: Floats, results: Sequence[Result], *, through_proxy: bool) -> float | None:

@@ -13,6 +13,7 @@ from loadgen.diagnose.facts import Facts, Group
 from loadgen.diagnose.nouns import Confidence, Diagnosis, Finding, Layer, Number
 from loadgen.diagnose.phases import late
 from loadgen.diagnose.reading import WAITS, cards_of, complains, engine_of, number, outside_s
+from loadgen.summarise import CLIENT_LAG_S, CLIENT_LAG_SHARE
 from loadgen.telemetry.digest import EngineDigest
 
 LINK_S = 0.02
@@ -104,14 +105,17 @@ def _unknown(facts: Facts) -> Iterator[str]:
 
 
 def _client(facts: Facts) -> Finding:
-    lag = facts.summary.lag.p99
+    summary = facts.summary
+    ttft = summary.lanes["all"].ttft.p50
+    allowed = max(CLIENT_LAG_S, CLIENT_LAG_SHARE * (0.0 if math.isnan(ttft) else ttft / facts.speed))
+    why = next((one.message for one in summary.warnings if one.code == "client_limited"), "client-limited")
     return Finding(
         layer=Layer.CLIENT,
-        sentence=f"requests left up to {lag * 1e3:.0f} ms late (p99): the load generator, not the server, set the pace",
+        sentence=f"{why.rpartition('; ')[0] or why}: the load generator, not the server, set the pace",
         evidence=(
-            Number("lag p99", lag, "s", 0.005),
-            Number("event loop lag p99", number(facts.summary.notes.get("loop_lag_p99_s")), "s", 0.005),
-            Number("most in flight", number(facts.summary.notes.get("most_in_flight")), "count"),
+            Number("lag p99, wall clock", summary.lag.p99, "s", allowed),
+            Number("event loop lag p99", number(summary.notes.get("loop_lag_p99_s")), "s", CLIENT_LAG_S),
+            Number("most in flight", number(summary.notes.get("most_in_flight")), "count"),
         ),
         confidence=Confidence.HIGH,
         next_step="run it again on a machine with a free core, or at a lower rate (--rate)",
@@ -156,7 +160,7 @@ def _failing(facts: Facts, baseline: Facts | None, group: Group) -> Finding:
 
 
 def _link(facts: Facts) -> Iterator[Finding]:
-    measured = [value for value in (facts.connect_s, facts.head_s) if value is not None]
+    measured = [value for value in (facts.connect_s, facts.head_s, facts.floor_s) if value is not None]
     ttft = facts.ttft_send_s
     if not measured or ttft is None:
         return
@@ -166,6 +170,8 @@ def _link(facts: Facts) -> Iterator[Finding]:
     evidence = [Number("time to the answer's head, p10", facts.head_s, "s", LINK_S)] if facts.head_s is not None else []
     if facts.connect_s is not None:
         evidence.append(Number("TCP handshake, median", facts.connect_s, "s", LINK_S))
+    if facts.floor_s is not None:
+        evidence.append(Number("TCP handshake before the run (floor), median", facts.floor_s, "s", LINK_S))
     evidence.append(Number("TTFT from the send, median", ttft, "s"))
     outside = outside_s(facts)
     if outside is not None:

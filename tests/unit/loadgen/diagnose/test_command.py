@@ -76,3 +76,15 @@ def test_requests_that_could_not_connect_are_no_adaptation_problem(here, made):
 
 def test_a_head_that_comes_with_the_first_token_is_no_slow_link(here, healthy):
     assert json.loads(here(healthy, "--json")[1])["layer"] is None
+
+
+def floor(seconds):
+    return {"paths": {"direct": {"url": "http://far:8000", "tcp": {"p50_s": seconds}}}}
+
+
+@pytest.mark.parametrize(("seconds", "layer"), [(0.12, "link"), (0.0003, None)])
+def test_the_floor_that_was_measured_before_the_run_tells_a_slow_link(here, made, seconds, layer):
+    """The engine is quick, every head comes late: either the way is long, or something holds heads back."""
+    results = [made.ok(at, 0.3, head=at + 0.13) for at in range(20)]
+    run = made.folder("far", results, target="http://far:8000", floor=floor(seconds)).path
+    assert json.loads(here(run, "--json")[1])["layer"] == layer
