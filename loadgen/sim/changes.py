@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from proxy.policy.dispatch import Dispatcher
+from proxy.policy.granting import Granting
 from proxy.policy.job import Job
 from proxy.policy.lane import LaneQueue
 from proxy.policy.limits import BackendLimits, BudgetMode, Installments, LaneOrder, QueueOrder, Scheduling
@@ -113,13 +114,18 @@ class _Changed(Dispatcher):
 
     def __init__(self, scheduling: Scheduling, backends: Sequence[BackendLimits], change: Change) -> None:
         super().__init__(scheduling, backends)
-        self._learns = change.learns
         if change.one_order:
             self._board.matcher = _OneOrder(scheduling)
+        if not change.learns:
+            self._granting = _Unlearning(self._board, self._jobs)
 
-    def _learn(self, job: Job, now: float) -> None:
-        if self._learns:
-            super()._learn(job, now)
+
+class _Unlearning(Granting):
+    """Grants without learning how fast prefill is."""
+
+    def learn(self, job: Job, now: float) -> None:
+        """Learn nothing."""
+        del job, now
 
 
 class _OneOrder(Matcher):
