@@ -1,19 +1,29 @@
 """Whether the answers of a run look like answers: empties, repetition, shifted finish reasons. Pure.
 
-No text is kept of a run, so this looks at lengths and finish reasons; what texts say is for the canaries.
+No text is kept of a run: of a text only whether it goes round in circles is, and that only where it was asked for.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import orjson
 
 from loadgen.result import LoadOutcome, Result
 
 FEW = 20
 EMPTY_SHARE = 0.01
+REPEATING_SHARE = 0.02
+"""More repeating answers than this are abnormal. Prompts without meaning (token ids of a trace of lengths) make a model
+repeat itself anyhow: there, only the share against a baseline counts."""
 SHIFT = 0.05
 """A share of a finish reason that moved by this much, and by more than chance explains, has shifted."""
+REPEATED_WORDS = 4
+REPEATED_TIMES = 5
+REPEATED_SHARE = 0.5
+"""A text repeats itself when one run of four words comes five times or more and makes up half of it."""
 _Z = 2.58
 """Normal quantile of a 1 % test, both sides."""
 REPETITION = "repetition"
@@ -28,6 +38,10 @@ class Answers:
     empty: int
     """Without one token, or with one where more were asked for and the model ended by itself."""
     finishes: dict[str, int]
+    looked_at: int = 0
+    """Answers whose text was looked at (`replay --check-answers`)."""
+    repeating: int = 0
+    """Those of them that go round in circles."""
 
     def share(self, reason: str) -> float:
         """Return the share of a finish reason; NaN for no answer."""
@@ -37,7 +51,9 @@ class Answers:
 def answers_of(results: Iterable[Result]) -> Answers:
     """Count the complete answers of a run."""
     ok = [one for one in results if one.outcome == LoadOutcome.OK]
-    return Answers(len(ok), sum(_empty(one) for one in ok), dict(Counter(str(one.finish) for one in ok)))
+    texts = [one.repeats for one in ok if one.repeats is not None]
+    finishes = dict(Counter(str(one.finish) for one in ok))
+    return Answers(len(ok), sum(_empty(one) for one in ok), finishes, len(texts), sum(texts))
 
 
 def _empty(one: Result) -> bool:
@@ -52,6 +68,8 @@ def abnormal(answers: Answers) -> Iterator[str]:
     repeated = answers.finishes.get(REPETITION, 0)
     if repeated:
         yield f"{repeated} of {answers.ok} answers were stopped because they repeated themselves"
+    if answers.repeating > REPEATING_SHARE * answers.looked_at:
+        yield f"{answers.repeating} of {answers.looked_at} answers go round in circles"
 
 
 def shifted(before: Answers, after: Answers) -> Iterator[str]:
@@ -66,6 +84,9 @@ def shifted(before: Answers, after: Answers) -> Iterator[str]:
             yield f"finish reason {reason}: {one:.1%} of the answers before, {two:.1%} now"
     if after.empty / after.ok > before.empty / before.ok + EMPTY_SHARE:
         yield f"empty answers: {before.empty} of {before.ok} before, {after.empty} of {after.ok} now"
+    one, two = (side.repeating / side.looked_at if side.looked_at >= FEW else math.nan for side in (before, after))
+    if two - one >= SHIFT:
+        yield f"answers that go round in circles: {one:.1%} before, {two:.1%} now"
 
 
 def requantised(before: object, after: object) -> str | None:
@@ -76,3 +97,40 @@ def requantised(before: object, after: object) -> str | None:
         f"quantisation changed from {before} to {after}: latency alone is no verdict; run an accuracy regression on "
         "your own evaluation set before this is kept"
     )
+
+
+def repeats_itself(text: str) -> bool:
+    """Return whether a text goes round in circles. Texts without spaces are looked at character by character."""
+    words: Sequence[str] = text.split()
+    if len(words) < len(text) / 20:
+        words = list(text)
+    grams = Counter(tuple(words[at : at + REPEATED_WORDS]) for at in range(len(words) - REPEATED_WORDS + 1))
+    if not grams:
+        return False
+    times = grams.most_common(1)[0][1]
+    return times >= REPEATED_TIMES and times * REPEATED_WORDS >= REPEATED_SHARE * len(words)
+
+
+def streamed_text(body: bytes) -> str:
+    """Return the text of the first choice of a stream, reasoning included; what cannot be read is left out."""
+    parts = []
+    for line in body.split(b"\n"):
+        if not line.startswith(b"data:"):
+            continue
+        try:
+            document = orjson.loads(line[5:])
+        except ValueError:
+            continue
+        parts.append(_piece(document))
+    return "".join(parts)
+
+
+def _piece(document: Any) -> str:
+    choices = document.get("choices") if isinstance(document, dict) else None
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict) or choice.get("index", 0) != 0:
+        return ""
+    delta = choice.get("delta")
+    said = delta if isinstance(delta, dict) else choice
+    found = (said.get(name) for name in ("reasoning", "reasoning_content", "content", "text"))
+    return "".join(text for text in found if isinstance(text, str))

@@ -5,7 +5,6 @@ already; what changed during it, the run (or what was done meanwhile) changed.
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +12,12 @@ from typing import Any
 
 import yaml
 
+from loadgen.answers import repeats_itself
 from loadgen.failure import UsageError
 
 MOST = 50
 DEFAULT_TOKENS = 64
 _KEYS = ("name", "prompt", "messages", "answer", "contains", "matches", "max_tokens")
-REPEATED_WORDS = 4
-REPEATED_TIMES = 5
-REPEATED_SHARE = 0.5
-"""A text repeats itself when one run of four words comes five times or more and makes up half of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +136,6 @@ def _wrong(canary: Canary, text: str | None) -> str | None:
     if canary.answer is None and repeats_itself(text):
         return "the answer repeats itself"
     return None
-
-
-def repeats_itself(text: str) -> bool:
-    """Return whether a text goes round in circles. Texts without spaces are looked at character by character."""
-    words: Sequence[str] = text.split()
-    if len(words) < len(text) / 20:
-        words = list(text)
-    grams = Counter(tuple(words[at : at + REPEATED_WORDS]) for at in range(len(words) - REPEATED_WORDS + 1))
-    if not grams:
-        return False
-    times = grams.most_common(1)[0][1]
-    return times >= REPEATED_TIMES and times * REPEATED_WORDS >= REPEATED_SHARE * len(words)
 
 
 def complaints(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:

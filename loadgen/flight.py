@@ -7,6 +7,7 @@ from zlib import crc32
 
 import orjson
 
+from loadgen.answers import repeats_itself, streamed_text
 from loadgen.client import Call
 from loadgen.events import EventReader, error_of
 from loadgen.plan import Shot
@@ -55,6 +56,7 @@ class Flight:
         "end_ns",
         "head_ns",
         "heard_ns",
+        "kept",
         "outcome",
         "patience",
         "reader",
@@ -83,6 +85,8 @@ class Flight:
         self.retry_after: float | None = None
         self.reconnects = 0
         self.body_bytes = self.body_crc32 = 0
+        self.kept: list[bytes] | None = None
+        """The stream as it came, where its text is to be looked at."""
         self._rejects = rejects
         self._on_end = on_end
         self._streams = False
@@ -114,6 +118,8 @@ class Flight:
         self.body_crc32 = crc32(data, self.body_crc32)
         if self._streams:
             self.heard_ns = now_ns
+            if self.kept is not None:
+                self.kept.append(data)
             self.reader.feed(data, now_ns)
             if self.patience is not None and self.reader.first_ns:
                 self.patience.cancel()
@@ -205,6 +211,7 @@ class Flight:
             retry_after=self.retry_after,
             reason=self.reason,
             detail=self.detail,
+            repeats=None if self.kept is None else repeats_itself(streamed_text(b"".join(self.kept))),
             reconnects=self.reconnects,
             body_bytes=self.body_bytes,
             body_crc32=self.body_crc32 if self.body_bytes else None,

@@ -192,6 +192,7 @@ class _Run:
             rejects=frozenset(options.reject_statuses),
             on_end=self._ended,
             on_unsent=self._unsent,
+            check_answers=options.check_answers,
         )
         self._line = Timeline(0, options.speed)
         self._outcomes: Counter[str] = Counter()

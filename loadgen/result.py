@@ -70,6 +70,8 @@ class Result:
     """Code of the error body, or our own word: patience, stopped, unsent, connect, ..."""
     detail: str | None = None
     """Message of the error."""
+    repeats: bool | None = None
+    """Whether its text goes round in circles; None: nobody looked."""
     reconnects: int = 0
     """A kept-alive connection turned out closed; sent again on a new one before any byte came back."""
     body_bytes: int = 0

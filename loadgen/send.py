@@ -73,6 +73,7 @@ class Sender:
         rejects: frozenset[int],
         on_end: Callable[[Flight], None],
         on_unsent: Callable[[Shot], None],
+        check_answers: bool = False,
     ) -> None:
         self._client = client
         self._prompts = prompts
@@ -81,6 +82,7 @@ class Sender:
         self._rejects = rejects
         self._on_end = on_end
         self._on_unsent = on_unsent
+        self._check_answers = check_answers
         self._flights: set[Flight] = set()
         self._stopped = False
         self._nap: asyncio.Future[None] | None = None
@@ -143,6 +145,7 @@ class Sender:
 
     def _launch(self, shot: Shot, request: bytes, due_ns: int) -> None:
         flight = Flight(shot, self._rejects, self._ended)
+        flight.kept = [] if self._check_answers else None
         flight.started_ns = perf_counter_ns()
         self.late_ns.append(flight.started_ns - due_ns)
         self.sent += 1

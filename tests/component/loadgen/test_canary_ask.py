@@ -53,3 +53,11 @@ async def test_a_canary_without_an_answer_is_a_wrong_one_and_the_run_goes_on(eng
     folder, warnings = await run(engine, asking, tmp_path)
     assert "status 500" in warnings[0]
     assert RunFolder(folder.path).manifest()["complete"]
+
+
+async def test_texts_are_looked_at_when_asked_and_not_kept(engine, asking):
+    folder = await replay_in_loop(asking(engine.url, rows=2, output=40, check_answers=True))
+    assert [one.repeats for one in folder.results()] == [True, True]
+    assert [one.code for one in summarise(folder).warnings if one.code == "answers"] == ["answers"]
+    unseen = await replay_in_loop(asking(engine.url, rows=2, output=40, name="unseen"))
+    assert [one.repeats for one in unseen.results()] == [None, None]

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.canary import Canary, complaints, judge, read_canaries, repeats_itself
+from loadgen.answers import repeats_itself
+from loadgen.canary import Canary, complaints, judge, read_canaries
 from loadgen.failure import UsageError
 
 
