@@ -20,6 +20,7 @@ _NAMED = {
 }
 _PREMISES = {"card": "card", "size": "model size"}
 """Another card or another model size is another system; cards and quantisation are parameters of it."""
+_SAME_PROMPTS = "both runs sent the same prompts (same salt), so a warm prefix cache can fake a gain"
 _VOIDS = frozenset({"incomplete", "client_limited", "warm_cache"})
 
 
@@ -35,13 +36,16 @@ def differing_conditions(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str
         if None not in (before, after) and before != after:
             found.append(f"{name} differs: {before} and {after}")
     if a.get("salt") == b.get("salt"):
-        found.append("both runs sent the same prompts (same salt), so a warm prefix cache can fake a gain")
+        found.append(_SAME_PROMPTS)
     return found
 
 
 def conditions(a: Side, b: Side) -> tuple[str, ...]:
     """Return everything that voids a comparison of two sides, one sentence each."""
     found = list(differing_conditions(a.repeats[0].manifest, b.repeats[0].manifest))
+    salts = [{repeat.manifest.get("salt") for repeat in side.repeats} for side in (a, b)]
+    if salts[0] & salts[1]:
+        found.append(_SAME_PROMPTS)
     for name, side in (("A", a), ("B", b)):
         found += unfit(name, side)
     return tuple(dict.fromkeys(found))

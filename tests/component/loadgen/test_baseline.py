@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 
 import pytest
 
@@ -49,3 +50,35 @@ async def test_repeats_of_a_replay_differ_in_their_salt_alone(engine, asking):
     assert len({repeat.manifest["salt"] for repeat in repeats}) == 3
     document = judged("base", repeats, Slo(), most_spread=0.99)
     assert len(document["spread"]["all TTFT p50"]["values"]) == 3
+
+
+async def call(*arguments):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "loadgen", *map(str, arguments), stdout=asyncio.subprocess.PIPE, stderr=-1
+    )
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_the_command_writes_a_folder_that_compare_takes_or_says_why_it_is_no_baseline(engine, asking, tmp_path):
+    trace, out = asking(engine.url, rows=12).source.traces[0], tmp_path / "base"
+    code, printed, told = await call("baseline", trace, "--target", engine.url, "--out", out, "--json")
+    document = json.loads(printed)
+    assert document == json.loads((out / "baseline.json").read_text())
+    assert (code == 0) == document["accepted"]
+    assert code in (0, 4)
+    assert ("This is a baseline" in told) == document["accepted"]
+    assert [(out / name / "manifest.json").is_file() for name in document["repeats"]] == [True] * 3
+    code, printed, _ = await call("compare", out, out / "run-2", "--json")
+    refused = json.loads(printed)
+    assert (code, refused["verdict"]) == (4, "refused")
+    assert any("same prompts" in condition for condition in refused["conditions_differ"])
+
+
+async def test_a_baseline_of_two_is_refused(asking, tmp_path):
+    trace = asking("http://127.0.0.1:1").source.traces[0]
+    code, out, err = await call(
+        "baseline", trace, "--target", "http://127.0.0.1:1", "--out", tmp_path / "b", "--repeats", 2
+    )
+    assert (code, out) == (2, "")
+    assert "--repeats 2: a spread needs at least 3" in err
