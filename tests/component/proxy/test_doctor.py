@@ -1,5 +1,6 @@
 """The doctor on real sockets: each finding has a planted case in which it fires, and is silent on a healthy one."""
 
+import asyncio
 import datetime as dt
 import json
 import re
@@ -149,7 +150,12 @@ def settings_of(world: World, port: int) -> Settings:
 MEASURED = {"date": "2026-11-20", "concurrency": 32, "engine_version": "0.32.0", "model": "m"}
 
 
-async def examined(world: World):
+def examined(world: World):
+    """What the doctor says of a world."""
+    return asyncio.run(_examined(world))  # one loop is enough: the command makes its own
+
+
+async def _examined(world: World):
     async with serving(world.engine()) as port:
         settings = settings_of(world, port)
         async with serving(world.admin(settings)) as admin:
@@ -207,8 +213,8 @@ def ids(result):
     return [found.id for found in result.findings]
 
 
-async def test_nothing_is_found_where_all_is_well():
-    result = await examined(replace(HEALTHY, parts=100, proxy={"installment_hit_ratio": 1.0}))
+def test_nothing_is_found_where_all_is_well():
+    result = examined(replace(HEALTHY, parts=100, proxy={"installment_hit_ratio": 1.0}))
     assert (ids(result), result.unknown) == ([], ())
     assert [(one.id, one.seen) for one in result.good] == [
         ("installments_pay", "100% of what was sent before was found again in 100 parts, 0.0% computed twice")
@@ -216,8 +222,8 @@ async def test_nothing_is_found_where_all_is_well():
 
 
 @pytest.mark.parametrize("finding", sorted(PLANTED))
-async def test_a_planted_fault_is_found_with_its_next_step(finding):
-    found = [one for one in (await examined(PLANTED[finding])).findings if one.id == finding]
+def test_a_planted_fault_is_found_with_its_next_step(finding):
+    found = [one for one in (examined(PLANTED[finding])).findings if one.id == finding]
     assert found
     assert all(one.seen and one.why and one.next for one in found)
 
@@ -243,8 +249,8 @@ def test_every_finding_of_the_source_is_planted_and_documented(root):
         (World(settings={"measured": {**MEASURED, "backends": ["g"], "concurrency": 48}}), "knee_not_in_force"),
     ],
 )
-async def test_what_looks_like_a_fault_and_is_none_is_passed_over(world, finding):
-    assert finding not in ids(await examined(world))
+def test_what_looks_like_a_fault_and_is_none_is_passed_over(world, finding):
+    assert finding not in ids(examined(world))
 
 
 @pytest.mark.parametrize(
@@ -260,15 +266,15 @@ async def test_what_looks_like_a_fault_and_is_none_is_passed_over(world, finding
         (World(parts=3), "installments_pay"),
     ],
 )
-async def test_what_nobody_says_is_unknown_and_never_a_finding(world, unknown):
-    result = await examined(world)
+def test_what_nobody_says_is_unknown_and_never_a_finding(world, unknown):
+    result = examined(world)
     assert unknown in [one.id for one in result.unknown]
     assert unknown not in ids(result)
 
 
-async def test_only_errors_make_it_unhealthy():
-    assert not (await examined(PLANTED["keep_alive_short"])).healthy
-    warned = await examined(PLANTED["priority_scheduling"])
+def test_only_errors_make_it_unhealthy():
+    assert not (examined(PLANTED["keep_alive_short"])).healthy
+    warned = examined(PLANTED["priority_scheduling"])
     assert warned.healthy
     assert [found.severity for found in warned.findings] == [Severity.WARNING]
 
