@@ -3,6 +3,7 @@
 import json
 import random
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,7 @@ LENGTHS = Path(__file__).resolve().parents[3] / "golden/lengths"
 GOLDEN = json.loads((LENGTHS / "counts.json").read_text(encoding="utf-8"))
 
 
+@cache
 def turns(kind, index):
     """A text as one turn of a chat, counted by class; and what its template adds."""
     return take_census(text_of(GOLDEN["pieces"].get(kind, []), kind, index))._replace(messages=1), 9
