@@ -200,9 +200,7 @@ class Settings(Section):
     def to_lane_policies(self) -> tuple[LanePolicy, ...]:
         """Convert to what classify reads: what belongs in each lane, and how long answers may become."""
         longest = {"short": self.lanes.short.max_prompt_tokens, "long": self.limits.prompt_tokens}
-        return tuple(
-            LanePolicy(name, longest[name], getattr(self.lanes, name).output.to_policy()) for name in LANES
-        )
+        return tuple(LanePolicy(name, longest[name], getattr(self.lanes, name).output.to_policy()) for name in LANES)
 
     def to_length_policies(self) -> tuple[LengthPolicy, ...]:
         """Convert to what classify reads beside the lanes."""
