@@ -2,7 +2,7 @@
 
 import json as jsonlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -150,7 +150,8 @@ def study(
     if table:
         wanted = _Wanted(tuple(dict.fromkeys(table)), workload or [], load or [], engine, flags)
         _check(wanted.workloads, wanted.loads, [], drop=drop, cap=cap, backends=backends)
-        _check_table(policy, processes)
+        own = {"policy": policy, "preset": preset != Preset.STRICT, "installments": installments == "on", "cap": cap}
+        _check_table({**own, "drop": drop, "adaptive": adaptive == "off", "backends": backends != 1}, processes)
         return _tables(traces, wanted, Span(windows, rows, seed), processes, json=json)
     if not workload or not load or not policy:
         raise UsageError("study needs --workload, --load and --policy, each at least once, or --table")
@@ -195,9 +196,11 @@ def _check(
         raise UsageError(f"--backends {backends}: must be from 1 to 1024")
 
 
-def _check_table(policies: list[str] | None, processes: int) -> None:
-    if policies:
-        raise UsageError("--policy: a table has policies of its own; leave it out, or leave out --table")
+def _check_table(own: Mapping[str, object], processes: int) -> None:
+    """Refuse what each row of a table decides for itself."""
+    for option, given in own.items():
+        if given:
+            raise UsageError(f"--{option}: a table has its own; leave it out, or leave out --table")
     if not 1 <= processes <= 1024:
         raise UsageError(f"--processes {processes}: must be from 1 to 1024")
 

@@ -171,7 +171,9 @@ def test_cases_of_a_table_can_be_chosen_and_its_engine_replaced(capsys, traces):
     ("asked", "words"),
     [
         (("--workload", "conv", "--load", "1"), "study needs --workload, --load and --policy"),
-        (("--table", "main", "--policy", "direct"), "--policy: a table has policies of its own"),
+        (("--table", "main", "--policy", "direct"), "--policy: a table has its own"),
+        (("--table", "main", "--installments", "on"), "--installments: a table has its own"),
+        (("--table", "main", "--backends", "2"), "--backends: a table has its own"),
         (("--table", "main", "--processes", "0"), "--processes 0: must be from 1 to 1024"),
         (("--table", "main", "--workload", "chat"), "--workload chat: not known"),
         (("--table", "mine"), "mine"),
