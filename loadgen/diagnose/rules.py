@@ -237,7 +237,7 @@ def _kv(facts: Facts, engine: EngineDigest) -> Finding | None:
         evidence=tuple(evidence),
         confidence=Confidence.HIGH if preempted else Confidence.MEDIUM,
         next_step=(
-            f"lower the concurrency cap in front of the engine{cap} (`max_num_seqs` of the backend in lanewise's "
+            f"lower the concurrency cap in front of the engine{cap} (`scheduling.concurrency` in lanewise's "
             "configuration) and run again"
         ),
     )

@@ -1,6 +1,6 @@
 """The four steps, each with what it found or why it stops. Synchronous: every replay runs its own event loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,15 @@ from loadgen.diagnose.nouns import Diagnosis
 from loadgen.diagnose.rules import diagnose
 from loadgen.failure import Exit, StopError
 from loadgen.journal import RunFolder
+from loadgen.knee import knee as read_knee
 from loadgen.options import ReplayOptions, SourceOptions
 from loadgen.plan import Lane
 from loadgen.replay import replay
 from loadgen.result import Result
 from loadgen.source import read_source
 from loadgen.summary import Slo
-from loadgen.walkthrough.ladder import Ladder, Rung, ladder_of, next_step, rung_of
+from loadgen.sweep import FRAGMENT, fragment, level_of
+from loadgen.walkthrough.ladder import TPOT, Ladder, Rung, ladder_of, next_step, rung_of
 from loadgen.walkthrough.situation import name_situation
 from loadgen.walkthrough.state import State
 
@@ -28,7 +30,7 @@ SHORTEST_PROMPT, SHORTEST_OUTPUT = 8, 1
 LEAST_ROWS = 16
 TRIES = 3
 """Of one step, when other work on this machine made the load generator late."""
-ROWS_PER_PLACE = 4
+ROWS_PER_PLACE = 5
 """Requests of one step per request in flight: the first wave starts together and is no steady state."""
 
 Say = Callable[[str], None]
@@ -164,7 +166,10 @@ class Guide:
         found = ladder_of(rungs)
         if found.last_good is None:
             raise StepError("knee", f"already one request at a time is too much: {found.reason}", Exit.GATE)
+        cap, file = self._measured(rungs, found)
+        found = replace(found, cap=cap)
         return {
+            "fragment": file,
             "rungs": [one.facts() for one in sorted(rungs, key=lambda one: one.concurrency)],
             "last_good": found.last_good,
             "first_bad": found.first_bad,
@@ -172,6 +177,27 @@ class Guide:
             "reason": found.reason,
             "sentence": _knee_told(found),
         }
+
+    def _measured(self, rungs: Sequence[Rung], found: Ladder) -> tuple[int | None, str | None]:
+        """Return the cap, and the file with it that lanewise reads.
+
+        Where TPOT is what came too late, both are made as `lanewise-load knee` makes them, from the same levels.
+        """
+        if not found.reason.startswith(TPOT):
+            return found.cap, None
+        steps = sorted(one.concurrency for one in rungs)
+        folders = [self._state.run_folder(_rung_name(step))[0] for step in steps]
+        slo = self._walk.slo
+        levels = [level_of(folder, step, slo) for folder, step in zip(folders, steps, strict=True)]
+        knee = read_knee(levels, slo.tpot_s, found.reason)
+        if knee.cap is None:
+            return found.cap, None
+        file = self._state.path / FRAGMENT
+        try:
+            file.write_text(fragment(knee, folders[-1].manifest()), encoding="utf-8")
+        except OSError as error:
+            raise StopError(f"{file}: cannot be written: {error.strerror}") from None
+        return knee.cap, file.name
 
     def _rung(self, concurrency: int) -> Rung:
         rows = max(LEAST_ROWS, ROWS_PER_PLACE * concurrency)
@@ -204,7 +230,7 @@ class Guide:
         plan = read_source(replace(self._walk.source, rate=None)).plan
         long = sum(shot.lane is Lane.LONG for shot in plan.shots()) / len(plan)
         named = name_situation(long_share=long, concurrency=knee["last_good"], cards=self._walk.cards or facts.cards)
-        step = _first_change(knee["cap"], judged)
+        step = _first_change(knee["cap"], judged, None if knee["fragment"] is None else self._state.path / FRAGMENT)
         return {
             "situation": named.situation.value,
             "why": named.why,
@@ -279,11 +305,12 @@ def _knee_told(found: Ladder) -> str:
     return f"between {found.last_good} and {found.first_bad} in flight: {found.reason}. Cap before it: {found.cap}"
 
 
-def _first_change(cap: int | None, judged: Diagnosis) -> str:
+def _first_change(cap: int | None, judged: Diagnosis, file: Path | None) -> str:
     """Memory and what tuning cannot mend come first; else the cap before the knee is the first thing to set."""
     first = judged.findings[0] if judged.findings else None
     if first is not None and (not first.tuning_helps or first.layer in {"memory", "parallel"}):
         return first.next_step
     if cap is not None:
-        return f"set `max_num_seqs: {cap}` for this backend in lanewise's configuration, and nothing else"
+        given = "" if file is None else f"; `lanewise serve --config FILE --config {file}` does it"
+        return f"set `scheduling.concurrency: {cap}` in lanewise's configuration and nothing else{given}"
     return "nothing yet: the engine was not brought to its limit"

@@ -10,6 +10,8 @@ from loadgen.summary import Slo, Summary
 FACTOR = 1.25
 """Distance of the last step that was good from the first that was not."""
 LOST = 0.05
+TPOT = "TPOT p95"
+"""How the reason begins when it was the tokens that came too late."""
 MARGIN = 0.9
 """The cap stays this far before the knee: the knee moves."""
 
@@ -66,7 +68,7 @@ def _why_bad(slo: Slo, lane: str, *, tpot: float, ttft: float, lost: float) -> s
     if lost > LOST:
         return f"{lost:.0%} of the requests were rejected or failed"
     if tpot > slo.tpot_s:
-        return f"TPOT p95 is {tpot * 1e3:.0f} ms, the SLO {slo.tpot_s * 1e3:.0f} ms"
+        return f"{TPOT} is {tpot * 1e3:.0f} ms, the SLO {slo.tpot_s * 1e3:.0f} ms"
     if ttft > limit:
         return f"TTFT p95 of {lane} requests is {ttft:.2f} s, the SLO {limit:g} s"
     return None

@@ -26,7 +26,8 @@ class Engine:
         lag = 0.4 if self.late_tries else 0.0
         self.late_tries = max(0, self.late_tries - 1)
         results = [self.made.ok(at, tpot=self.each * options.closed_loop, lag=lag) for at in range(40)]
-        return self.made.folder(name, results, complete=True)
+        closed = {"concurrency": options.closed_loop}
+        return self.made.folder(name, results, complete=True, closed_loop=closed)
 
 
 @pytest.fixture
@@ -49,10 +50,10 @@ def test_all_four_steps_end_in_one_change(walked):
     steps, said = walked()
     assert list(steps) == ["shortest", "request", "knee", "change"]
     assert (steps["knee"]["last_good"], steps["knee"]["first_bad"], steps["knee"]["cap"]) == (10, 13, 9)
-    assert (
-        steps["change"]["change"]
-        == "set `max_num_seqs: 9` for this backend in lanewise's configuration, and nothing else"
+    assert steps["change"]["change"].startswith(
+        "set `scheduling.concurrency: 9` in lanewise's configuration and nothing"
     )
+    assert (walked.engine.root / steps["knee"]["fragment"]).exists()
     assert steps["change"]["situation"] == "single card"
     assert said[-1].startswith("step 4, change: situation: single card")
 
