@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"the engine could not be had: {fault}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted: nothing is written", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         return 130
     if failed:
         return 1
@@ -66,38 +66,51 @@ def _tests(installed: Installation) -> bool:
 
 
 def _experiment(installed: Installation, options: argparse.Namespace) -> bool:
-    """Drive every way with every seed, write the result; return whether every target is met."""
-    rows = asyncio.run(_passes(installed, options))
+    """Drive every way with every seed, keep each pass as it ends; return whether every target is met."""
+    earlier = []
     if options.merge and options.out.exists():
-        again = {(row["way"], row["seed"]) for row in rows}
         earlier = json.loads(options.out.read_text("utf-8"))["passes"]
-        rows = [row for row in earlier if (row["way"], row["seed"]) not in again] + rows
-    ways = {way: summary for way in WAYS if (summary := pooled(rows, way)) is not None}
-    result = {
-        "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "machine": _machine(installed),
-        "seeds": sorted({row["seed"] for row in rows}),
-        "ways": ways,
-        "targets": judged(ways),
-        "passes": rows,
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    machine = _machine(installed)
+
+    def keep(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        again = {(row["way"], row["seed"]) for row in rows}
+        result = _result([row for row in earlier if (row["way"], row["seed"]) not in again] + rows, machine)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+        return result
+
+    result = asyncio.run(_passes(installed, options, keep))
     print(tables(result))
     if options.table:
         write_table(ROOT / "docs/real-engine.md", result)
     return all(one["met"] for one in result["targets"])
 
 
-async def _passes(installed: Installation, options: argparse.Namespace) -> list[dict[str, Any]]:
-    rows = []
+def _result(rows: list[dict[str, Any]], machine: dict[str, Any]) -> dict[str, Any]:
+    ways = {way: summary for way in WAYS if (summary := pooled(rows, way)) is not None}
+    return {
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "machine": machine,
+        "seeds": sorted({row["seed"] for row in rows}),
+        "ways": ways,
+        "targets": judged(ways),
+        "passes": rows,
+    }
+
+
+async def _passes(
+    installed: Installation, options: argparse.Namespace, keep: Callable[[list[dict[str, Any]]], dict[str, Any]]
+) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    result = {}
     async with serving(installed) as engine:
         await drive(engine.url, engine, Mix(short=6, long=1, rate=2.0), seed=1)  # the first steps of an engine are slow
         for seed in options.seeds:
             for way in options.ways:
                 rows.append(await one_pass(engine, way, seed, Mix()))
+                result = keep(rows)
                 print(f"seed {seed}, {way}: {rows[-1]['seconds']:.0f} s", file=sys.stderr)
-    return rows
+    return result
 
 
 def _machine(installed: Installation) -> dict[str, Any]:

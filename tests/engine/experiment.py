@@ -131,18 +131,18 @@ def targets() -> list[Target]:
             lambda ways: ways[LANES]["long_e2e_p50"] / ways[DIRECT]["long_e2e_p50"],
         ),
     ]
+    found += [
+        Target(f"{PARTS_512}: short TTFT p99 / direct", 0.25, lambda ways: _p99(ways, PARTS_512) / _p99(ways, DIRECT)),
+        Target(
+            f"{PARTS_512}: long end-to-end p50 / direct",
+            1.05,
+            lambda ways: ways[PARTS_512]["long_e2e_p50"] / ways[DIRECT]["long_e2e_p50"],
+        ),
+    ]
     for parts in (PARTS_512, PARTS_1024):
         found += [
             Target(
                 f"{parts}: short TTFT p99 / lanes", 0.4, lambda ways, way=parts: _p99(ways, way) / _p99(ways, LANES)
-            ),
-            Target(
-                f"{parts}: short TTFT p99 / direct", 0.25, lambda ways, way=parts: _p99(ways, way) / _p99(ways, DIRECT)
-            ),
-            Target(
-                f"{parts}: long end-to-end p50 / direct",
-                1.05,
-                lambda ways, way=parts: ways[way]["long_e2e_p50"] / ways[DIRECT]["long_e2e_p50"],
             ),
             Target(
                 f"{parts}: prompt tokens computed / needed",

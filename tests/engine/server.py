@@ -214,7 +214,7 @@ def _spawn(installed: Installation, folder: Path, flags: tuple[str, ...]) -> Eng
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_end_with_us,
+            preexec_fn=_end_with_us,  # noqa: PLW1509 - the runner has one thread
         )
     return Engine(popen, port, log_path)
 
