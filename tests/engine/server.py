@@ -26,7 +26,7 @@ NAME = "tiny"
 CONTEXT = 16_384
 KV_BLOCK = 128
 """Tokens of one KV block of vLLM on the CPU."""
-START_S = 240.0
+START_S = 600.0
 STOP_S = 20.0
 _PR_SET_PDEATHSIG = 1
 _SAMPLE = re.compile(r"^(\w[\w:]*)(\{[^}]*\})? (\S+)$", re.MULTILINE)
