@@ -1,4 +1,4 @@
-"""Families as the text that Prometheus reads, one family at a time, so that a scrape never holds up the streams."""
+"""Families as the text that Prometheus reads, a slice at a time, so that a scrape never holds up the streams."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -8,6 +8,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
 _END = b"# EOF\n"
+_HEADINGS = (b"# HELP ", b"# TYPE ", b"# UNIT ")
+SLICE = 64
+"""Samples that are written in a row: a sample takes 10 to 20 microseconds, OpenMetrics the most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ def content_type(accept: str) -> str:
 
 
 async def render(families: Iterable[Metric], accept: str) -> AsyncIterator[bytes]:
-    """Write families one by one, letting the event loop run in between.
+    """Write families slice by slice, letting the event loop run in between.
 
     Args:
         families: what to write; made one at a time as the writing goes on.
@@ -34,10 +37,29 @@ async def render(families: Iterable[Metric], accept: str) -> AsyncIterator[bytes
     """
     encode, kind = choose_encoder(accept)
     for family in families:
-        yield encode(_Families((family,))).removesuffix(_END)
-        await asyncio.sleep(0)
+        for part in slices(family):
+            await asyncio.sleep(0)
+            text = encode(_Families((part,))).removesuffix(_END)
+            yield text if part.samples[:1] == family.samples[:1] else _without_headings(text)
     if kind.startswith("application/openmetrics-text"):
         yield _END
+
+
+def slices(family: Metric) -> Iterator[Metric]:
+    """Cut a family into pieces of at most `SLICE` samples, in their order; one without samples stays as it is."""
+    if len(family.samples) <= SLICE:
+        yield family
+        return
+    for start in range(0, len(family.samples), SLICE):
+        part = Metric(family.name, family.documentation, family.type, family.unit)
+        part.samples = family.samples[start : start + SLICE]
+        yield part
+
+
+def _without_headings(text: bytes) -> bytes:
+    while text.startswith(_HEADINGS):
+        text = text.partition(b"\n")[2]
+    return text
 
 
 def render_at_once(families: Iterable[Metric], accept: str = "") -> bytes:

@@ -159,11 +159,11 @@ class RequestMetrics:
         waited = exchange.queue_s
         if waited is not None:
             if exchange.granted is not None:
-                lane.queue["dispatched"].observe(waited)
+                lane.queue["dispatched"].observe_of(exchange.request_id, waited)
             elif outcome is Outcome.EXPIRED:
-                lane.queue["timeout"].observe(waited)
+                lane.queue["timeout"].observe_of(exchange.request_id, waited)
             elif outcome is Outcome.CLIENT_GONE:
-                lane.queue["disconnected"].observe(waited)
+                lane.queue["disconnected"].observe_of(exchange.request_id, waited)
         if outcome is Outcome.CLIENT_GONE and exchange.phase is not None:
             lane.disconnects[exchange.phase] += 1
         if exchange.retries:
@@ -194,15 +194,15 @@ class RequestMetrics:
         tpot = exchange.tpot_s if streams else None
         total = exchange.total_s
         if ttft is not None:
-            per_model.ttft.observe(ttft)
+            per_model.ttft.observe_of(exchange.request_id, ttft)
             upstream = self._upstream.get((name, exchange.backend or ""))
             if upstream is not None and exchange.upstream_ttft_s is not None:
-                upstream.observe(exchange.upstream_ttft_s)
+                upstream.observe_of(exchange.request_id, exchange.upstream_ttft_s)
         if tpot is not None:
-            per_model.tpot.observe(tpot)
+            per_model.tpot.observe_of(exchange.request_id, tpot)
         if outcome is not Outcome.OK or total is None:
             return
-        per_model.duration.observe(total)
+        per_model.duration.observe_of(exchange.request_id, total)
         overhead = exchange.overhead_s
         if overhead is not None:
             self._overhead.observe(overhead)

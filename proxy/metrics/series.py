@@ -6,9 +6,11 @@ of what the client library's children cost, and the library still writes the exp
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 PREFIX = "lanewise_"
@@ -30,20 +32,40 @@ OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1)
 Labels = tuple[str, ...]
 
 
+@lru_cache(maxsize=32)
+def _written(bounds: tuple[float, ...]) -> tuple[str, ...]:
+    """Return bounds as the text of `le`, +Inf behind them."""
+    return tuple(str(floatToGoString(bound)) for bound in (*bounds, float("inf")))  # type: ignore[no-untyped-call]
+
+
+EXEMPLAR_LABEL = "request_id"
+LONGEST_EXEMPLAR = 128 - len(EXEMPLAR_LABEL)
+"""Characters of a request id: OpenMetrics allows 128 for names and values of an exemplar's labels together."""
+
+
 class Histogram:
     """Counts per bucket and a sum; `observe` is a bisect and two additions."""
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("bounds", "counts", "latest", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
+        self.latest: dict[int, tuple[str, float]] = {}
+        """The last request of a bucket, id and value; nothing in it of buckets whose requests had no id."""
 
     def observe(self, value: float) -> None:
         """Count one value; a value on a bound belongs to that bound's bucket."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    def observe_of(self, request_id: str, value: float) -> None:
+        """Count the value of a request, which becomes the example of its bucket."""
+        bucket = bisect_left(self.bounds, value)
+        self.counts[bucket] += 1
+        self.total += value
+        self.latest[bucket] = (request_id, value)
 
     @property
     def count(self) -> int:
@@ -54,9 +76,17 @@ class Histogram:
         """Return (upper bound, how many values up to it), the last bound being +Inf."""
         rows: list[tuple[str, float]] = []
         running = 0
-        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+        for bound, count in zip(_written(tuple(self.bounds)), self.counts, strict=True):
             running += count
-            rows.append((str(floatToGoString(bound)), float(running)))  # type: ignore[no-untyped-call]
+            rows.append((bound, float(running)))
+        return rows
+
+    def exposed(self) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+        """Return `buckets`, those that have an example with it: OpenMetrics shows it, the text format does not."""
+        rows: list[tuple[str, float] | tuple[str, float, Exemplar]] = [*self.buckets()]
+        for bucket, (request_id, value) in self.latest.items():
+            if len(request_id) <= LONGEST_EXEMPLAR:
+                rows[bucket] = (*rows[bucket][:2], Exemplar({EXEMPLAR_LABEL: request_id}, value))
         return rows
 
 
@@ -80,5 +110,5 @@ def histogram(name: str, text: str, labels: Labels, rows: Iterable[tuple[Labels,
     """Build a histogram family; `name` comes without prefix."""
     family = HistogramMetricFamily(PREFIX + name, text, labels=labels)
     for values, value in rows:
-        family.add_metric(values, buckets=value.buckets(), sum_value=value.total)
+        family.add_metric(values, buckets=value.exposed(), sum_value=value.total)
     return family

@@ -10,6 +10,7 @@ from prometheus_client.registry import CollectorRegistry
 from proxy.backends import Backends
 from proxy.exchange import Exchange
 from proxy.inforce import InForce
+from proxy.metrics.build import commit_of
 from proxy.metrics.lag import LoopLag
 from proxy.metrics.requests import RequestMetrics
 from proxy.metrics.senders import SenderMetrics
@@ -100,7 +101,12 @@ def own_families(*, lag: Histogram, in_force: InForce) -> Iterator[Metric]:
         (),
         (((), lag),),
     )
-    yield gauge("config_info", "Configuration in force, always 1.", ("sha",), (((in_force.sha,), 1.0),))
+    yield gauge(
+        "config_info",
+        "Configuration in force, always 1; experiment is `metrics.experiment`.",
+        ("sha", "experiment"),
+        (((in_force.sha, in_force.settings.metrics.experiment), 1.0),),
+    )
     yield gauge(
         "config_generation",
         "Number of the configuration in force since the start, from 1; rises with each one that is applied.",
@@ -125,4 +131,9 @@ def own_families(*, lag: Histogram, in_force: InForce) -> Iterator[Metric]:
         ("mode",),
         (((mode.value,), float(mode is in_force.settings.mode)) for mode in Mode),
     )
-    yield gauge("build_info", "Version that runs, always 1.", ("version",), (((version("lanewise"),), 1.0),))
+    yield gauge(
+        "build_info",
+        "Version that runs, always 1; commit is empty unless it was installed from a repository.",
+        ("version", "commit"),
+        (((version("lanewise"), commit_of("lanewise")), 1.0),),
+    )

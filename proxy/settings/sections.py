@@ -549,3 +549,10 @@ class Metrics(Section):
         description="Model names that get series of their own; others count as `other`. Default: the models named "
         "under `backends`. Each adds about 90 series per lane.",
     )
+    experiment: str = Field(
+        default="",
+        pattern=r"^[A-Za-z0-9_.-]{0,64}$",
+        description="Arm of an experiment that this proxy is, such as `baseline` or `candidate`: shown by "
+        "`lanewise_config_info`. Letters, digits, `_`, `.` and `-`. Dashboards compare by the label `experiment` of "
+        "the scrape target; where the two differ, the target is labelled wrongly.",
+    )

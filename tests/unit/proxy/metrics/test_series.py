@@ -38,3 +38,20 @@ def test_a_histogram_counts_as_the_library_does(values):
 
 def test_a_bound_is_written_as_the_library_writes_it():
     assert [le for le, _ in Histogram((0.25, 1.0)).buckets()] == ["0.25", "1.0", "+Inf"]
+
+
+def test_a_bucket_shows_the_last_request_that_fell_into_it():
+    times = Histogram((0.1, 1.0))
+    for request_id, value in (("first", 0.5), ("second", 0.6), ("slow", 7.0)):
+        times.observe_of(request_id, value)
+    shown = {row[0]: (row[2].labels, row[2].value) for row in times.exposed() if len(row) == 3}
+    assert shown == {"1.0": ({"request_id": "second"}, 0.6), "+Inf": ({"request_id": "slow"}, 7.0)}
+    assert [row[:2] for row in times.exposed()] == times.buckets() == [("0.1", 0.0), ("1.0", 2.0), ("+Inf", 3.0)]
+
+
+def test_an_id_that_openmetrics_does_not_allow_is_counted_and_not_shown():
+    times = Histogram((1.0,))
+    times.observe_of("x" * (series.LONGEST_EXEMPLAR + 1), 0.5)
+    assert times.exposed() == [("1.0", 1.0), ("+Inf", 1.0)]
+    times.observe_of("x" * series.LONGEST_EXEMPLAR, 0.5)
+    assert len(times.exposed()[0]) == 3
