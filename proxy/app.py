@@ -98,6 +98,7 @@ class App:
         )
         self._pools: dict[str, Pool] = {}
         self._change_pools()
+        self._ranks: dict[str, int] = {}
         self.engines = Engines(self._pools, self._reports(), self._paces)
         self._configure_retries()
         self._contexts: dict[str | None, int | None] = {}
@@ -249,7 +250,7 @@ class App:
         if self._recorder is not None:
             observers.append(self._recorder)
         observers.append(self.explanations)
-        feeding = Feeding(self.engines, self.admission, self.backends, self.classification)
+        feeding = Feeding(self.engines, self.admission, self.backends, self.classification, self._ranks)
         return Rooms(
             self.classification,
             self.admission,
@@ -365,13 +366,14 @@ class App:
     def _caching_told(self, name: str, caching: PrefixCaching) -> None:
         """Let long prompts be fed in parts where the engine's prefix cache can hold them.
 
-        Several engines behind one address have a cache each, and the parts of a prompt would go to different ones.
+        Several engines behind one address have a cache each: the parts of a prompt name the one that they go to, and
+        where that is not heeded the missing hits say so.
         """
+        self._ranks[name] = caching.engines or 1
         trusted = self.settings.installments.mode == "on"
-        one = caching.engines is None or caching.engines <= 1
         self.admission.set_prefix_cache(
             name,
-            enabled=caching.enabled is not False and (one or trusted),
+            enabled=caching.enabled is not False,
             granularity=caching.block_tokens or DEFAULT_GRANULARITY,
             trusted=trusted,
         )

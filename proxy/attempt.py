@@ -65,6 +65,8 @@ class Outgoing:
     raw_headers: tuple[tuple[bytes, bytes], ...]
     """As the client sent them."""
     peer: headers.Peer
+    rank: int | None = None
+    """Data-parallel engine behind the backend's address that it goes to; None: whichever takes it."""
 
     def parts(self, authority: str, request_id: str) -> tuple[bytes, ...]:
         """Return head and body as they go on the wire."""
@@ -74,6 +76,8 @@ class Outgoing:
         )
         lines = [f"{self.method} {self.path} HTTP/1.1\r\n".encode("ascii")]
         lines += [b"%b: %b\r\n" % field for field in fields]
+        if self.rank is not None:
+            lines.append(b"X-data-parallel-rank: %d\r\n" % self.rank)
         lines.append(b"\r\n")
         if length is None:
             return (b"".join(lines),)

@@ -8,8 +8,10 @@ it to operators.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from proxy.admission import Admission, Turn
@@ -20,7 +22,7 @@ from proxy.exchange import Exchange
 from proxy.policy.evidence import PartClock, found_by_counter
 from proxy.policy.ticket import Grant, Ticket
 from proxy.upstream.call import Answer
-from proxy.wire import parts
+from proxy.wire import headers, parts
 from proxy.wire.facts import Facts
 from proxy.wire.parts import PromptIds, ToldUsage
 from proxy.wire.splice import NotAnObjectError
@@ -64,10 +66,17 @@ class Feeding:
         admission: knows which backends are fed in parts.
         backends: knows which engines are up, and what they say of themselves.
         classification: knows the lanes.
+        ranks: how many data-parallel engines stand behind the one address of a backend, each with a prefix cache of
+            its own; one where it is not known.
     """
 
     def __init__(
-        self, engines: Engines, admission: Admission, backends: Backends, classification: Classification
+        self,
+        engines: Engines,
+        admission: Admission,
+        backends: Backends,
+        classification: Classification,
+        ranks: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._engines = engines
         self._admission = admission
@@ -76,6 +85,8 @@ class Feeding:
         self._tokenizing = asyncio.Semaphore(TOKENIZE_AT_ONCE)
         self._ask_again: dict[str, float] = {}
         self._turn = 0
+        self._ranks = ranks
+        self._ranks_used: Counter[str] = Counter()
 
     def would_split(self, ticket: Ticket) -> bool:
         """Return whether the token ids of a prompt are going to be found, because it would go in parts."""
@@ -131,6 +142,7 @@ class Feeding:
         if grant.part == 0:
             split.restart()
             exchange.told = None
+            outgoing.rank = self._rank(grant.backend, outgoing)
         exchange.parts += 1
         name = parts.part_id(exchange.request_id, grant.part)
         body = parts.part_body(split.ids, grant.upto_tokens, split.copied, name)
@@ -192,6 +204,17 @@ class Feeding:
         if answer.status in _NOT_THERE:
             self._ask_again[name] = time.monotonic() + ASK_AGAIN_S
         return parts.read_tokenized(answer.body) if answer.status == 200 else None
+
+    def _rank(self, name: str, outgoing: Outgoing) -> int | None:
+        """Choose the engine behind an address that all parts of a prompt and its own request go to, each in its turn.
+
+        vLLM sends a request to the engine that `X-data-parallel-rank` names; a client that names one has chosen.
+        """
+        ranks = self._ranks.get(name, 1)
+        if ranks < 2 or headers.header(outgoing.raw_headers, b"x-data-parallel-rank") is not None:
+            return None
+        self._ranks_used[name] += 1
+        return self._ranks_used[name] % ranks
 
     def _next_to_ask(self, model: str | None) -> str | None:
         now = time.monotonic()

@@ -201,6 +201,8 @@ class Corridor:
                 depth = self._rooms.admission.waiting[turn.ticket.lane]
                 raise answers.refused(refused.refuse, depth) from None
             self._note_grant(exchange, grant)
+            if grant.part == 0:
+                outgoing.rank = None
             explanations = self._rooms.explanations
             if explanations.wanted or exchange.explained:
                 exchange.standing = self._rooms.admission.dispatcher.standing(turn.ticket.id)

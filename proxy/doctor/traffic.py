@@ -95,22 +95,20 @@ def _threshold(case: Case, engine: EngineFacts, traffic: Traffic) -> Iterator[Sa
 
 
 def _ranks(case: Case, engine: EngineFacts) -> Iterator[Said]:
-    """Several engines behind one address: the parts of a prompt may meet different caches."""
+    """Several engines behind one address, and the parts of a prompt meet different caches."""
     ranks = engine.ranks
     if case.settings.to_scheduling().installments is None or ranks is None or ranks <= 1:
         return
     told = case.proxy.backend(engine.name) if case.proxy is not None else None
-    if told is not None and told.get("installments") == "on":
-        return  # it is seen to hit: somebody pins
-    trusted = case.settings.installments.mode == "on"
+    if told is None or told.get("installments") != "off":
+        return  # every part names its rank, and nothing says that it is not heeded
     yield Finding(
         "ranks_not_pinned",
-        Severity.ERROR if trusted else Severity.WARNING,
+        Severity.WARNING,
         engine.name,
-        f"{ranks} data-parallel engines behind {engine.url}, each with a prefix cache of its own",
-        "the parts of one prompt go to different caches and are computed again"
-        if trusted
-        else "installments are off there: the parts of one prompt would go to different caches",
+        f"{ranks} data-parallel engines behind {engine.url}, and installments are off there",
+        "the parts of one prompt are not found again although each names its engine (X-data-parallel-rank): what "
+        "stands between spreads them, or this version does not read the header",
         "give each rank an address of its own (--data-parallel-external-lb) and list them as backends",
     )
 

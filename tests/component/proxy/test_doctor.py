@@ -244,7 +244,8 @@ def test_every_finding_of_the_source_is_planted_and_documented(root):
         (World(flags=GOOD_FLAGS, **NO_PARTS, prompts=(1000, 900, 50)), "threshold_advisable"),  # nobody short gains
         (World(waiting=(1, 2), running=4, proxy={"in_flight": 6}), "engine_queue_grows"),
         (World(preemptions=(3, 3), backend={"kv_tokens": 249_600}), "preemptions"),
-        (World(ranks=4, proxy={"installments": "on"}), "ranks_not_pinned"),  # it is seen to hit: somebody pins
+        (World(ranks=4, proxy={"installments": "on"}), "ranks_not_pinned"),  # it is seen to hit
+        (World(ranks=4, proxy=None), "ranks_not_pinned"),  # each part names its rank: nothing says that this fails
         (World(caching="False", prompts=(1000, 0, 0)), "prefix_caching_off"),
         (World(settings={"measured": {**MEASURED, "backends": ["g"], "concurrency": 48}}), "knee_not_in_force"),
     ],

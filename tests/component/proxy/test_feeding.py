@@ -9,6 +9,7 @@ from conftest import until
 from engines import DONE, PATIENCE_S, chat_chunk, event
 
 from proxy import feeding
+from proxy.backends import PrefixCaching
 from proxy.policy.installments import Mode
 from proxy.policy.outcome import Outcome, Phase
 from proxy.policy.ticket import Ticket
@@ -468,6 +469,54 @@ async def test_a_cache_that_is_emptied_sends_the_rest_whole(fed):
     assert (await (await proxy.client()).post(chat(words(8000)))).status == 200
     assert shape(engine) == ["/tokenize", 1024, 2048, 3072, "/v1/chat/completions"]
     assert seen(proxy).recomputed_tokens == 2048
+
+
+# ---------------------------------------------------------------- several engines behind one address
+
+
+class Ranks:
+    """Data-parallel engines behind one address: a request goes to the rank that it names, else to each in its turn."""
+
+    def __init__(self, count, *, heeds=True):
+        self.engines = [PrefixEngine() for _ in range(count)]
+        self.heeds = heeds
+        self.served = []
+
+    async def __call__(self, request, peer):
+        named = request.header("x-data-parallel-rank") if self.heeds else None
+        rank = len(self.served) % len(self.engines) if named is None else int(named)
+        if request.path != "/tokenize":
+            self.served.append(rank)
+        await self.engines[rank](request, peer)
+
+
+async def test_all_parts_of_a_prompt_and_its_own_request_go_to_one_engine_behind_an_address(fed):
+    ranks = Ranks(3)
+    engine, proxy = await fed(ranks)
+    proxy.app._caching_told("engine0", PrefixCaching(enabled=True, block_tokens=BLOCK, engines=3))
+    for number in range(3):
+        assert (await (await proxy.client()).post(chat(words(5000 + number)))).status == 200
+    of_each = len(PARTS) + 1
+    assert [len(set(ranks.served[at : at + of_each])) for at in range(0, 3 * of_each, of_each)] == [1, 1, 1]
+    assert set(ranks.served) == {0, 1, 2}
+    assert "miss" not in results(proxy)
+
+
+async def test_engines_that_do_not_heed_the_rank_get_the_rest_whole_at_the_first_miss(fed):
+    engine, proxy = await fed(Ranks(3, heeds=False))
+    proxy.app._caching_told("engine0", PrefixCaching(enabled=True, block_tokens=BLOCK, engines=3))
+    assert (await (await proxy.client()).post(chat(words(5000)))).status == 200
+    assert shape(engine) == ["/tokenize", *PARTS[:2], "/v1/chat/completions"]
+    assert results(proxy) == {"first": 1, "miss": 1}
+
+
+async def test_a_client_that_names_its_engine_keeps_it(fed):
+    ranks = Ranks(3)
+    engine, proxy = await fed(ranks)
+    proxy.app._caching_told("engine0", PrefixCaching(enabled=True, block_tokens=BLOCK, engines=3))
+    assert (await (await proxy.client()).post(chat(words(5000)), X_data_parallel_rank="2")).status == 200
+    assert set(ranks.served) == {2}
+    assert all([key for key, _ in request.headers].count("x-data-parallel-rank") == 1 for request in engine.requests)
 
 
 # ---------------------------------------------------------------- engines that die
