@@ -1,10 +1,8 @@
 """The study on the public traces: `direct` where a separate simulator has it, and what lanewise must reach."""
 
-from dataclasses import replace
-
 import pytest
 
-from loadgen.sim.trials import Study, Trial
+from loadgen.sim.trials import Trial
 from loadgen.sim.virtual import LaneOptions
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow]
@@ -30,12 +28,7 @@ def row(studies):
     def measure(workload, load, policy, lanes=LaneOptions(), **flags):  # noqa: B008 - frozen
         key = (workload, load, policy, lanes, *sorted(flags.items()))
         if key not in known:
-            study = studies("8b")
-            if flags:
-                flagged = Study(study.traces, study.base, replace(study.engine, **flags))
-                flagged._workloads, flagged._saturated = study._workloads, study._saturated
-                study = flagged
-            known[key] = study.run(Trial(workload, load, policy, lanes))
+            known[key] = studies("8b").flagged(**flags).run(Trial(workload, load, policy, lanes))
         return known[key]
 
     return measure
@@ -74,8 +67,27 @@ def test_at_low_load_strict_is_never_below_direct(row, workload):
     assert row(workload, 0.6, "lanewise").goodput > row(workload, 0.6, "direct").goodput
 
 
-def test_installments_compute_nothing_twice_and_add_to_it(row):
-    figures = row("mixed", 1.0, "lanewise", LaneOptions(installments=True))
-    assert figures.goodput >= 0.945
-    assert figures.recomputed_tokens == 0
-    assert figures.short_lost <= 0.01
+PARTS = LaneOptions(installments=True)
+IN_PARTS = {0.6: (0.955, 0.5, 0.002), 1.0: (0.945, 0.65, 0.01), 1.3: (0.925, 0.85, 0.015)}
+"""Mixed traffic by load: goodput at least; p99 TTFT of short requests and their lost share at most."""
+
+
+@pytest.mark.parametrize("load", IN_PARTS)
+def test_installments_let_short_requests_pass_and_compute_nothing_twice(row, load):
+    goodput, short_p99_s, short_lost = IN_PARTS[load]
+    figures = row("mixed", load, "lanewise", PARTS)
+    assert figures.goodput >= goodput
+    assert figures.short_ttft_p99_s <= short_p99_s
+    assert figures.short_lost <= short_lost
+    assert (figures.recomputed_tokens, figures.preemptions) == (0, 0)
+
+
+def test_with_installments_the_chunk_of_the_engine_does_not_matter(row):
+    large = row("mixed", 1.0, "lanewise", PARTS, max_num_batched_tokens=16384)
+    assert large.goodput == pytest.approx(row("mixed", 1.0, "lanewise", PARTS).goodput, abs=0.01)
+
+
+def test_without_a_prefix_cache_installments_switch_themselves_off(row):
+    off = row("mixed", 1.0, "lanewise", PARTS, prefix_caching=False)
+    assert off.goodput == pytest.approx(row("mixed", 1.0, "lanewise").goodput, abs=0.02)
+    assert off.recomputed_tokens < 0.01 * off.offered * 2000
