@@ -492,7 +492,7 @@ class Ranks:
 
 async def test_all_parts_of_a_prompt_and_its_own_request_go_to_one_engine_behind_an_address(fed):
     ranks = Ranks(3)
-    engine, proxy = await fed(ranks)
+    _, proxy = await fed(ranks)
     proxy.app._caching_told("engine0", PrefixCaching(enabled=True, block_tokens=BLOCK, engines=3))
     for number in range(3):
         assert (await (await proxy.client()).post(chat(words(5000 + number)))).status == 200
