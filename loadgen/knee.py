@@ -105,8 +105,8 @@ def levels(lowest: float, highest: float, factor: float = WIDEST_FACTOR, *, whol
 def stop(done: Sequence[Level], tpot_slo_s: float) -> str | None:
     """Return why a sweep goes no further, or None."""
     last = done[-1]
-    if last.client_limited:
-        return "the load generator itself was the limit at this level; give it a quieter or larger machine"
+    if len(done) > 1 and last.client_limited and done[-2].client_limited:
+        return "the load generator itself was the limit at two levels in a row; give it a quieter or larger machine"
     if last.failed_share > MOST_FAILED:
         return f"{last.failed_share:.0%} of the requests failed or were refused"
     if not last.requests:

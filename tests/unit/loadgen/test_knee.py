@@ -78,7 +78,7 @@ def test_without_a_bend_it_says_why(sweep, why):
 @pytest.mark.parametrize(
     ("last", "why"),
     [
-        (level(12, client_limited=True), "load generator itself"),
+        (level(12, client_limited=True), None),
         (level(12, failed_share=0.2), "20% of the requests failed"),
         (level(12, requests=0), "nothing completed"),
         (level(12, per_s=0.1), "throughput collapsed"),
@@ -88,6 +88,10 @@ def test_without_a_bend_it_says_why(sweep, why):
 def test_a_sweep_stops_by_its_rules(last, why):
     said = stop([level(8), level(10), last], 0.1)
     assert said is None if why is None else why in said
+
+
+def test_a_sweep_stops_where_the_load_generator_was_the_limit_twice():
+    assert "load generator itself" in stop([level(8), *[level(at, client_limited=True) for at in (10, 12)]], 0.1)
 
 
 def test_a_sweep_goes_one_level_beyond_the_slo():
