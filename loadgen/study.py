@@ -246,7 +246,7 @@ def _tables(traces: Path, wanted: _Wanted, span: Span, processes: int, *, json: 
         sys.stdout.write(jsonlib.dumps(documents, allow_nan=False) + "\n")
         return Exit.DONE
     console = Console()
-    console.width = max(console.width, _NARROWEST)
+    console.width = max(console.width, _NARROWEST, *map(tables_print.columns, chosen.values()))
     for _, table, of_table, bench in shown:
         tables_print.show(console, table, of_table, bench, span)
     return Exit.DONE

@@ -13,6 +13,11 @@ from loadgen.tables import Case, Table
 from loadgen.tables_run import Line, Span
 
 
+def columns(table: Table) -> int:
+    """Return how many columns of a terminal a table needs so that no figure is cut."""
+    return 36 + 16 * (len(table.cases) + 1) if table.layout == "cases" else 0
+
+
 def document(name: str, table: Table, lines: Sequence[Line], study: Study, span: Span) -> dict[str, Any]:
     """Return a table as one JSON object: its rows, each with its cases and their mean."""
     return {

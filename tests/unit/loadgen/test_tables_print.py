@@ -10,7 +10,7 @@ from loadgen.sim.drive import Driven, Served
 from loadgen.sim.engine import EngineProfile
 from loadgen.sim.trials import Study, Trial, figures
 from loadgen.tables import Row, Table
-from loadgen.tables_print import document, show
+from loadgen.tables_print import columns, document, show
 from loadgen.tables_run import Line, Span
 
 PROFILE = EngineProfile("test", a=0.02, b=3e-5, c=9e-5, d=1.2e-7, e=5e-9, kv_blocks=2000)
@@ -76,3 +76,14 @@ def test_the_document_has_every_case_and_the_mean(study):
         ("mixed", 1.0, 0.5),
     ]
     assert (first["mean"]["goodput"], second["mean"]) == (0.75, None)
+
+
+def test_a_table_of_many_cases_is_not_cut(study):
+    many = tuple(("mixed", load / 10) for load in range(1, 14))
+    table = Table("Main", (ROW,), many, many)
+    wide = replace(ALL_WELL, long_ttft_p99_s=123.0, short_lost=1.0, long_lost=1.0)
+    out = StringIO()
+    console = Console(file=out, width=columns(table))
+    show(console, table, [Line(ROW, dict.fromkeys(many, wide), many)], study, SPAN)
+    assert "…" not in out.getvalue()
+    assert out.getvalue().count("100.0 / 100.0") == 14
