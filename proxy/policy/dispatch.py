@@ -160,11 +160,11 @@ class Dispatcher:
         if job.stage is Stage.PART:
             backend.parts[PartResult.FAILED] += 1
         backend.release(job)
-        if self._board.ledger is not None:
-            self._board.ledger.take_back(job, now)
         others = any(other.up and other is not backend for other in job.queue.pool)
         effects: list[Effect] = []
         if job.given_back or not (others or backend.up):
+            if self._board.ledger is not None:
+                self._board.ledger.take_back(job, now)
             backend.forget_started(job)
             del self._jobs[ticket_id]
             detail = f"backend {backend.name} could not be reached, and no other took the request"

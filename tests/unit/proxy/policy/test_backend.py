@@ -6,7 +6,7 @@ from proxy.policy.backend import Backend, Blocked
 from proxy.policy.entry import Entry, Ramp
 from proxy.policy.job import Job
 from proxy.policy.lane import Lane, LaneQueue
-from proxy.policy.limits import BackendLimits, LaneLimits, Scheduling
+from proxy.policy.limits import BackendLimits, Fairness, LaneLimits, Scheduling
 from proxy.policy.outcome import Ending, Reason
 from proxy.policy.prefixes import Prefix
 from proxy.policy.ticket import Ticket
@@ -216,3 +216,16 @@ def test_one_that_could_not_be_reached_has_lost_what_it_had_computed(desk):
     assert [len(backend.prefixes) for backend in board.backends] == [2, 0]
     d.up("a", False)
     assert len(board.backends[0].prefixes) == 0
+
+
+def test_a_part_that_is_given_back_to_the_only_backend_still_counts_as_running_for_its_tenant(desk, parts):
+    d = desk(installments=parts, fairness=Fairness())
+    long = d.offer(4000, splittable=True, tenant="a")
+    d.part_ended(long, 0)
+    d.now = d.dispatcher.next_wake() or d.now
+    d.wake()
+    d.dispatcher.hold_back(d.now, "a", d.now + 1.0)
+    d.give_back(long)
+    assert [(tenant.name, tenant.running) for tenant in d.see().tenants if tenant.name == "a"] == [("a", 1)]
+    d.leave(long)
+    assert [tenant.running for tenant in d.see().tenants if tenant.name == "a"] == [0]
