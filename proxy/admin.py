@@ -6,29 +6,42 @@ from http import HTTPStatus
 from aiohttp import web
 
 from proxy.explain import Explanations
+from proxy.lately import Lately
 from proxy.metrics import Metrics
 from proxy.metrics.exposition import content_type, render
 from proxy.settings import Address
 from proxy.status import Status
-from proxy.statuspage import CONTENT_SECURITY_POLICY, page
+from proxy.statuspage import ASSETS, CONTENT_SECURITY_POLICY, REFRESH_S, asset, page
+from proxy.statuspage.words import choose
 
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "lanewise"}
 
 
 class Admin:
-    """Serves `/metrics`, `/livez`, `/readyz`, `/status.json` and `/`.
+    """Serves `/metrics`, `/livez`, `/readyz`, `/status.json`, `/history.json` and `/`.
 
     Args:
         address: where to listen; port 0 takes any free one.
         metrics: what `/metrics` shows.
         status: what the rest shows.
         explanations: what `/explain.json` tells of single requests; None: nothing.
+        lately: what `/history.json` shows; None: nothing.
+        refresh_s: how often the page looks again.
     """
 
     def __init__(
-        self, address: Address, metrics: Metrics, status: Status, explanations: Explanations | None = None
+        self,
+        address: Address,
+        metrics: Metrics,
+        status: Status,
+        explanations: Explanations | None = None,
+        lately: Lately | None = None,
+        *,
+        refresh_s: float = REFRESH_S,
     ) -> None:
         self._explanations = explanations
+        self._lately = lately
+        self._refresh_s = refresh_s
         self._address = address
         self._metrics = metrics
         self._status = status
@@ -50,6 +63,8 @@ class Admin:
         application.router.add_get("/status.json", self._serve_status)
         application.router.add_get("/config.json", self._serve_config)
         application.router.add_get("/explain.json", self._serve_explanation)
+        application.router.add_get("/history.json", self._serve_history)
+        application.router.add_get("/assets/{name}", self._serve_asset)
         application.router.add_get("/", self._serve_page)
         runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
@@ -101,15 +116,28 @@ class Admin:
             return _json({"found": False, "recent": self._explanations.recent()}, HTTPStatus.NOT_FOUND)
         return _json({"found": True, **found})
 
-    async def _serve_page(self, _request: web.Request) -> web.Response:
+    async def _serve_history(self, _request: web.Request) -> web.Response:
+        empty: dict[str, object] = {"every_s": None, "kept_s": 0.0, "at": [], "series": {}}
+        return _json(empty if self._lately is None else self._lately.document(), indent=None)
+
+    async def _serve_asset(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in ASSETS:
+            raise web.HTTPNotFound
+        return web.Response(body=asset(name), content_type=ASSETS[name], charset="utf-8", headers=_HEADERS)
+
+    async def _serve_page(self, request: web.Request) -> web.Response:
         headers = {
             **_HEADERS,
             "Content-Security-Policy": CONTENT_SECURITY_POLICY,
             "Referrer-Policy": "no-referrer",
+            "Vary": "Accept-Language",
         }
-        return web.Response(text=page(self._status.document()), content_type="text/html", headers=headers)
+        language = choose(request.query.get("lang"), request.headers.get("Accept-Language", ""))
+        text = page(self._status.document(), language, self._refresh_s)
+        return web.Response(text=text, content_type="text/html", headers=headers)
 
 
-def _json(document: object, status: int = HTTPStatus.OK) -> web.Response:
-    text = json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+def _json(document: object, status: int = HTTPStatus.OK, indent: int | None = 1) -> web.Response:
+    text = json.dumps(document, ensure_ascii=False, indent=indent) + "\n"
     return web.Response(text=text, status=status, content_type="application/json", headers=_HEADERS)

@@ -28,6 +28,7 @@ from proxy.feeding import Feeding
 from proxy.handler import Corridor, HandlerLimits, Rooms
 from proxy.history import HistoryFile, state_directory
 from proxy.inforce import InForce
+from proxy.lately import Lately
 from proxy.lengths import ExactLengths, LengthMemory
 from proxy.listener import Listener, ListenerLimits, PureParserError, check_parser
 from proxy.metrics import Metrics
@@ -117,12 +118,14 @@ class App:
             recorder=self._recorder,
             in_force=self.in_force,
         )
+        self.lately = Lately(self.admission.snapshot, self.backends.views)
         self.status = Status(
             self.in_force,
             snapshot=self.admission.snapshot,
             backends=self.backends,
             would=lambda: self.metrics.would,
             reuse=None if self._recorder is None else self._recorder.reuse,
+            last_minute=self.lately.last_minute,
         )
         self.reloader = Reloader(self, self.in_force, read)
         self._control = Control(Orders(self.backends, self.admission.snapshot, self.reloader.obey).obey)
@@ -130,7 +133,7 @@ class App:
         self.exact = ExactLengths(settings.estimate, self.engines, self.backends.up_for, self.classification)
         self.metrics.extra.append(self._length_families)
         self._lengths = LengthMemory(self.classification.estimator, None)
-        self._admin = Admin(settings.admin, self.metrics, self.status, self.explanations)
+        self._admin = Admin(settings.admin, self.metrics, self.status, self.explanations, self.lately)
         self._turn = itertools.count()
         self.corridor: Corridor | None = None
         self._listener: Listener | None = None
@@ -156,6 +159,7 @@ class App:
         self.names.start()
         await self.backends.start()
         self.metrics.lag.start()
+        self.lately.start()
         self.corridor = Corridor(self._rooms(), _handler_limits(self.settings))
         self._listener = self._make_listener(self.corridor)
         self._server = await asyncio.get_running_loop().create_server(self._listener, sock=sock, backlog=BACKLOG)
@@ -238,6 +242,7 @@ class App:
         self.engines.close()
         self.admission.close()
         self.metrics.lag.stop()
+        self.lately.stop()
         await self._lengths.close()
         await self.backends.close()
         await self.names.close()
@@ -246,7 +251,7 @@ class App:
             await self._recorder.close()
 
     def _rooms(self) -> Rooms:
-        observers: list[Observer] = [self.classification, self.metrics, self.status]
+        observers: list[Observer] = [self.classification, self.metrics, self.status, self.lately]
         if self._recorder is not None:
             observers.append(self._recorder)
         observers.append(self.explanations)

@@ -33,6 +33,7 @@ class Status:
         backends: the watched engines.
         would: what would have been done with requests that were only observed, by lane and decision.
         reuse: how much of the prompts repeats; None: nobody counts.
+        last_minute: what became of requests in the last minute, per lane.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class Status:
         backends: Backends,
         would: Callable[[], Mapping[tuple[str, str], int]] = dict,
         reuse: PrefixReuse | None = None,
+        last_minute: Callable[[], list[dict[str, Any]]] = list,
     ) -> None:
         self._in_force = InForce(in_force) if isinstance(in_force, Settings) else in_force
         self._snapshot = snapshot
         self._backends = backends
         self._would = would
         self._reuse = reuse
+        self._last_minute = last_minute
         self._shown = ShownSettings()
         self._started = time.monotonic()
         self._rejections: deque[dict[str, Any]] = deque(maxlen=LAST)
@@ -111,6 +114,7 @@ class Status:
             "mode": self._in_force.settings.mode.value,
             "preset": self._in_force.settings.scheduling.preset,
             "settings": self._shown.of(self._in_force),
+            "why": dict(self._in_force.settings.why),
             "reload": _reload(self._in_force),
             "uptime_s": round(time.monotonic() - self._started, 1),
             "ready": reason is None,
@@ -118,6 +122,7 @@ class Status:
             "draining": snapshot.draining,
             "lanes": [{key: _rounded(value) for key, value in asdict(lane).items()} for lane in snapshot.lanes],
             "backends": [_backend(of, views[of.name]) for of in snapshot.backends],
+            "last_minute": self._last_minute(),
             "limit_moves": _moves(snapshot.backends),
             "tenants": [{key: _rounded(value) for key, value in asdict(of).items()} for of in snapshot.tenants],
             "prefix_reuse": self._reused(),

@@ -12,10 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from proxy.admin import Admin
 from proxy.backends import Backends
+from proxy.lately import Lately
 from proxy.metrics import Metrics
 from proxy.policy.dispatch import Dispatcher
 from proxy.settings import Address, Settings
 from proxy.status import Status
+from proxy.statuspage import ASSETS
 
 SETTINGS = Settings.model_validate({"backends": [{"url": "http://127.0.0.1:1", "name": "npu"}]})
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
@@ -30,7 +32,8 @@ class Proxy:
         parts = {"snapshot": lambda: self.dispatcher.snapshot(0.0), "backends": self.backends}
         self.metrics = Metrics(SETTINGS, **parts)
         self.status = Status(SETTINGS, **parts)
-        self.admin = Admin(Address("127.0.0.1", 0), self.metrics, self.status)
+        self.lately = Lately(parts["snapshot"], self.backends.views)
+        self.admin = Admin(Address("127.0.0.1", 0), self.metrics, self.status, None, self.lately)
 
 
 @pytest.fixture
@@ -104,15 +107,34 @@ async def test_the_status_is_one_json_document(proxy):
     assert [of["name"] for of in document["backends"]] == ["npu"]
 
 
-async def test_the_page_allows_nothing_but_its_own_style(proxy):
-    status, headers, text = await get(proxy, "/")
+async def test_the_page_is_made_in_the_language_that_is_asked_for(proxy):
+    for path, accepted, language in (("/", "", "en"), ("/", "zh-CN", "zh"), ("/?lang=en", "zh-CN", "en")):
+        status, headers, text = await get(proxy, path, **{"Accept-Language": accepted})
+        assert (status, headers["Vary"]) == (200, "Accept-Language")
+        assert headers["Content-Type"].startswith("text/html")
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'")
+        assert f'<html lang="{language}"' in text
+        assert "<table>" in text
+
+
+async def test_the_files_of_the_page_are_served_with_their_types(proxy):
+    for name, kind in ASSETS.items():
+        status, headers, text = await get(proxy, f"/assets/{name}")
+        assert (status, headers["Content-Type"]) == (200, f"{kind}; charset=utf-8")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert text
+
+
+async def test_the_last_minutes_are_one_json_document(proxy):
+    proxy.lately.sample()
+    status, _, text = await get(proxy, "/history.json")
+    document = json.loads(text)
     assert status == 200
-    assert headers["Content-Type"].startswith("text/html")
-    assert headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'sha256-")
-    assert "<table>" in text
+    assert len(document["at"]) == 1
+    assert {len(column) for column in document["series"].values()} == {1}
 
 
-@pytest.mark.parametrize("path", ["/v1/models", "/metrics/", "/../etc/passwd", "/docs"])
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics/", "/../etc/passwd", "/docs", "/assets/", "/assets/words.py"])
 async def test_there_is_nothing_else(proxy, path):
     status, _, _ = await get(proxy, path)
     assert status == 404
