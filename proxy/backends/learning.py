@@ -29,7 +29,7 @@ class Learner:
         probes: the settings in force; may be replaced.
         prober: asks.
         clock: monotonic seconds.
-        on_models: called when the model list of some backend changed.
+        on_models: called when the model list of some backend changed, or the size of its KV cache.
         on_caching: told (name, what it says about its prefix cache) when that is new.
     """
 
@@ -86,6 +86,7 @@ class Learner:
             raise ProbeError(f"/metrics answered {status}")
         read = vllm.parse_metrics(body.decode("utf-8", "replace"))
         watched.scraped_at = self._clock()
+        resized = read.kv_tokens != watched.view.kv_tokens
         watched.view = replace(
             watched.view,
             waiting=read.waiting,
@@ -93,6 +94,8 @@ class Learner:
             kv_usage=read.kv_usage,
             kv_tokens=read.kv_tokens,
         )
+        if resized and watched.introduced:
+            self._on_models()
         cache = read.cache or vllm.CacheConfig()
         caching = PrefixCaching(cache.enable_prefix_caching, cache.block_size, read.engines, read.process_start_time_s)
         if caching != watched.caching:

@@ -32,7 +32,7 @@ class Backends:
     Args:
         settings: URLs and probe settings.
         on_change: told (name, up) whenever a backend becomes usable or stops being so.
-        on_models: called when the model list of some backend changed.
+        on_models: called when the model list of some backend changed, or the size of its KV cache.
         clock: monotonic seconds.
         on_caching: told (name, what it says about its prefix cache) when a backend comes up, when its process is
             another, and when it says something else.
@@ -265,16 +265,17 @@ class Backends:
         return max(lengths, default=None)
 
     def limits(self) -> tuple[BackendLimits, ...]:
-        """Return the configured limits of every backend, with the models it turned out to serve where none is named."""
-        return tuple(
-            configured
-            if configured.models is not None
-            else replace(
-                configured,
-                models=frozenset(model.name for model in self._watched[configured.name].view.models) or None,
-            )
-            for configured in self._limits
-        )
+        """Return the configured limits of every backend; what is not configured is what the backend says of itself.
+
+        That is the models it serves, and the size of its KV cache.
+        """
+        return tuple(self._told_by(configured, self._watched[configured.name].view) for configured in self._limits)
+
+    @staticmethod
+    def _told_by(configured: BackendLimits, view: BackendView) -> BackendLimits:
+        models = configured.models or frozenset(model.name for model in view.models) or None
+        kv_tokens = view.kv_tokens if configured.kv_tokens is None else configured.kv_tokens
+        return replace(configured, models=models, kv_tokens=kv_tokens)
 
     def up_for(self, model: str | None) -> list[str]:
         """Return the names of the backends that are up and serve a model, as far as is known."""

@@ -163,13 +163,14 @@ def _preemptions(case: Case, backend: Backend, engine: EngineFacts) -> Iterator[
     if before is None or after is None:
         yield Unknown("preemptions", engine.name, "the engine does not export num_preemptions")
         return
-    if after > 0 and (backend.kv_tokens is None or after > before):
-        size = engine.metrics.kv_tokens if engine.metrics is not None else None
+    told = engine.metrics.kv_tokens if engine.metrics is not None else None
+    guarded = backend.kv_tokens is not None or told is not None
+    if after > 0 and (not guarded or after > before):
         use = "" if engine.second.kv_usage is None else f"; KV cache {engine.second.kv_usage:.0%} in use"
         step = (
-            f"set kv_tokens of this backend to {size if size is not None else 'the KV size of its start log'}"
-            if backend.kv_tokens is None
-            else f"lower scheduling.kv_fraction (now {case.settings.scheduling.kv_fraction:g})"
+            f"lower scheduling.kv_fraction (now {case.settings.scheduling.kv_fraction:g})"
+            if guarded
+            else "set kv_tokens of this backend to the KV size of its start log: the engine does not tell it"
         )
         yield Finding(
             "preemptions",

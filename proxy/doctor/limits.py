@@ -70,13 +70,14 @@ def _kv(backend: Backend, engine: EngineFacts) -> Iterator[Said]:
     if backend.kv_tokens is None or size is None:
         return
     if backend.kv_tokens > size * (1 + KV_DIFFERS):
+        preempts = engine.second is None or engine.second.preemptions_total != 0
         yield Finding(
             "kv_tokens_differ",
-            Severity.ERROR,
+            Severity.ERROR if preempts else Severity.WARNING,
             engine.name,
             f"kv_tokens is {backend.kv_tokens}, the engine says {size}",
             "the guard lets more in than fits: the engine preempts, and computes prompts twice",
-            f"set kv_tokens: {size} for this backend",
+            "remove kv_tokens of this backend: what the engine says is used then",
         )
 
 

@@ -143,8 +143,9 @@ class Backend(Section):
     kv_tokens: Count | None = Field(
         default=None,
         ge=1,
-        description="Size of its KV cache in tokens (the engine logs it at start). Default: unknown, no guard. Set "
-        "it when the engine preempts.",
+        description="Size of its KV cache in tokens. Default: what the engine says in its metrics "
+        "(`cache_config_info`); no guard where it says nothing. Set it where that is wrong (context parallel, sliding "
+        "window), or higher where prompts share long beginnings: the guard counts each of them in full.",
     )
     engine_flags: Annotated[str, BeforeValidator(without_keys)] = Field(
         default="",
@@ -357,7 +358,7 @@ class Scheduling(Section):
         default=0.9,
         gt=0,
         le=1,
-        description="Share of a backend's `kv_tokens` that granted requests may be expected to fill.",
+        description="Share of a backend's KV cache that granted requests may be expected to fill (`backends[].kv_tokens`).",
     )
     prefill_time_per_token: Duration = Field(
         default=0.00009,

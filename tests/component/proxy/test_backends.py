@@ -130,6 +130,34 @@ async def test_a_healthy_engine_is_up_and_described(engine, watch):
     assert watched.backends.limits()[0].models == frozenset({"qwen", "lora"})
 
 
+KV_SIZE = 'vllm:cache_config_info{block_size="128",num_gpu_blocks="%d"} 1.0\n'
+
+
+async def test_the_kv_guard_has_the_size_that_the_engine_tells_and_follows_it(engine, watch):
+    engine.answers["/metrics"] = (200, METRICS + KV_SIZE % 100)
+    watched = watch(engine.url)
+    await watched.backends.start()
+    assert watched.backends.limits()[0].kv_tokens == 12_800
+    told = watched.models_changed
+    await watched.backends.probe("b0")
+    assert watched.models_changed == told, "nothing new"
+    engine.answers["/metrics"] = (200, METRICS + KV_SIZE % 50)
+    await watched.backends.probe("b0")
+    assert (watched.backends.limits()[0].kv_tokens, watched.models_changed) == (6_400, told + 1)
+    engine.answers["/metrics"] = (404, "")
+    await watched.backends.probe("b0")
+    assert watched.backends.limits()[0].kv_tokens == 6_400, "what cannot be read is not zero"
+
+
+async def test_a_configured_kv_size_counts_before_what_the_engine_tells(engine):
+    engine.answers["/metrics"] = (200, KV_SIZE % 100)
+    settings = Settings.model_validate({"backends": [{"url": engine.url, "kv_tokens": 9_000}]})
+    backends = Backends(settings, lambda _name, _up: None)
+    await backends.probe(settings.backends[0].label)
+    await backends.close()
+    assert backends.limits()[0].kv_tokens == 9_000
+
+
 async def test_models_named_in_the_configuration_stay_what_is_served(engine):
     settings = Settings.model_validate({"backends": [{"url": engine.url, "models": ["qwen"]}]})
     backends = Backends(settings, lambda _name, _up: None)
