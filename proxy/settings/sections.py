@@ -358,7 +358,8 @@ class Scheduling(Section):
         default=0.9,
         gt=0,
         le=1,
-        description="Share of a backend's KV cache that granted requests may be expected to fill (`backends[].kv_tokens`).",
+        description="Share of a backend's KV cache (`backends[].kv_tokens`) that granted requests may be expected to "
+        "fill.",
     )
     prefill_time_per_token: Duration = Field(
         default=0.00009,
