@@ -59,6 +59,12 @@ class Columns:
         return np.asarray(self.outcome == LoadOutcome.OK.value)
 
     @property
+    def unsent(self) -> Mask:
+        """Planned, and never taken up: the run was stopped before."""
+        cancelled = self.outcome == LoadOutcome.CANCELLED.value
+        return np.asarray(cancelled & np.isnan(self.started) & np.isnan(self.sent))
+
+    @property
     def tpot(self) -> Floats:
         """Return (last - first) / (n - 1); NaN for n up to 1."""
         with np.errstate(divide="ignore", invalid="ignore"):

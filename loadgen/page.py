@@ -173,7 +173,8 @@ def _figure(title: str, caption: str, drawn: str) -> str:
 
 
 def _lane(side: Side, lane: str) -> Mask:
-    return side.columns.short if lane == "short" else ~side.columns.short
+    sent = ~side.columns.unsent
+    return sent & (side.columns.short if lane == "short" else ~side.columns.short)
 
 
 def _curve(style: str, side: Side, lane: str) -> charts.Curve:

@@ -47,25 +47,38 @@ def print_summary(summary: Summary, out: Console) -> None:
     """Print one run: latencies by lane, outcomes, rates, and every warning."""
     table = Table(title=f"{summary.label}  (plan {summary.plan_hash})", title_justify="left")
     table.add_column("")
-    lanes = [lane for lane in summary.lanes.values() if lane.sent or lane.lane == "all"]
+    lanes = [lane for lane in summary.lanes.values() if lane.sent or lane.unsent or lane.lane == "all"]
     for lane in lanes:
         table.add_column(lane.lane, justify="right")
     for label, cells in _rows(lanes):
         table.add_row(label, *cells)
     out.print(table)
-    out.print(
-        f"asked {rate(summary.asked_rate)}, sent {rate(summary.sent_rate)}, completed {rate(summary.completed_rate)}, "
-        f"{summary.output_token_rate:.0f} tokens/s over {summary.window_s:.1f} s; drain {summary.drain_s:.1f} s; "
-        f"lag p99 {seconds(summary.lag.p99)}"
-    )
+    out.print(rates_line(summary))
     for line in telemetry_lines(summary.notes.get("telemetry")):
         out.print(line)
     for caution in summary.warnings:
         out.print(f"! {caution.message}", style="yellow")
 
 
+def rates_line(summary: Summary) -> str:
+    """Write the rates over the steady window, and beside them what only the drain completed."""
+    drained = f"{summary.drained} more answers ended in" if summary.drained else "no answer ended in"
+    return (
+        f"asked {rate(summary.asked_rate)}, sent {rate(summary.sent_rate)}, completed {rate(summary.completed_rate)}, "
+        f"{tokens(summary.output_token_rate)} over the steady window of {summary.window_s:.1f} s; {drained} the drain "
+        f"of {summary.drain_s:.1f} s and are in no rate; lag p99 {seconds(summary.lag.p99)}"
+    )
+
+
+def tokens(per_s: float) -> str:
+    """Write a rate of tokens."""
+    return "- tokens/s" if math.isnan(per_s) else f"{per_s:.0f} tokens/s"
+
+
 def _rows(lanes: list[LaneSummary]) -> Iterable[tuple[str, list[str]]]:
-    yield "requests", [str(lane.sent) for lane in lanes]
+    yield "requests sent", [str(lane.sent) for lane in lanes]
+    if any(lane.unsent for lane in lanes):
+        yield "planned, not sent", [str(lane.unsent) for lane in lanes]
     yield "ok / rejected / failed", [_counts(lane) for lane in lanes]
     yield "goodput", [share(lane.goodput) for lane in lanes]
     shown: list[tuple[str, list[Quantiles]]] = [

@@ -71,6 +71,7 @@ def summarise_columns(columns: Columns, manifest: dict[str, Any], slo: Slo) -> S
         sent_rate=rates["sent_rate"],
         completed_rate=rates["completed_rate"],
         output_token_rate=rates["output_token_rate"],
+        drained=int(rates["drained"]),
         lag=quantiles(lag),
         lanes=lanes,
         warnings=tuple(_cautions(columns, manifest, lanes, limited, quantiles(lag))),
@@ -111,6 +112,8 @@ def good(columns: Columns, slo: Slo) -> Mask:
 
 
 def _lane(name: str, columns: Columns, mask: Mask, slo: Slo) -> LaneSummary:
+    unsent = int((mask & columns.unsent).sum())
+    mask = mask & ~columns.unsent
     ok = mask & columns.ok
     sent = int(mask.sum())
     is_good = int((good(columns, slo) & mask).sum())
@@ -141,6 +144,7 @@ def _lane(name: str, columns: Columns, mask: Mask, slo: Slo) -> LaneSummary:
             "usage": int((ok & columns.from_usage).sum()),
             "chunks": int((ok & ~columns.from_usage).sum()),
         },
+        unsent=unsent,
     )
 
 
@@ -165,24 +169,26 @@ def _as_vllm(columns: Columns, ok: Mask, ttft: Floats) -> dict[str, Quantiles]:
 
 
 def _rates(columns: Columns) -> dict[str, float]:
-    """The steady window runs from the first to the last due time; what ends later is drain."""
+    """The steady window runs from the first to the last due time of what went out; what ends later is drain."""
     nothing = dict.fromkeys(
         ("window_s", "drain_s", "asked_rate", "sent_rate", "completed_rate", "output_token_rate"), float("nan")
-    )
-    if not len(columns.due):
+    ) | {"drained": 0}
+    due = columns.due[~columns.unsent]
+    if not len(due):
         return nothing
-    last_due = float(columns.due[-1])
-    window = last_due - float(columns.due[0])
+    last_due = float(due.max())
+    window = last_due - float(due.min())
     ends = columns.end[~np.isnan(columns.end)]
     nothing["drain_s"] = max(0.0, float(ends.max()) - last_due) if len(ends) else 0.0
     nothing["window_s"] = window
-    if window <= 0:
-        return nothing
     with np.errstate(invalid="ignore"):
         inside = columns.ok & (columns.end <= last_due)
         sent = int((columns.sent <= last_due).sum())
+    nothing["drained"] = int((columns.ok & ~inside).sum())
+    if window <= 0:
+        return nothing
     return nothing | {
-        "asked_rate": len(columns.due) / window,
+        "asked_rate": len(due) / window,
         "sent_rate": sent / window,
         "completed_rate": int(inside.sum()) / window,
         "output_token_rate": float(np.nansum(columns.tokens[inside])) / window,
@@ -195,7 +201,8 @@ def _cautions(
     plan = manifest.get("plan", {})
     planned = int(plan.get("requests", len(columns.index)))
     if not manifest.get("complete"):
-        yield Caution("incomplete", f"the run did not end by itself: {len(columns.index)} of {planned} shots are here")
+        sent = int((~columns.unsent).sum())
+        yield Caution("incomplete", f"the run did not end by itself: {sent} of {planned} planned requests were sent")
     if limited is not None:
         yield Caution("client_limited", f"client-limited: {limited}; the target looks slower than it is")
     yield from _few_samples(lanes)

@@ -44,13 +44,13 @@ class LaneSummary:
     lane: str
     """short, long or all."""
     sent: int
-    """Planned requests of this class; every outcome is one of them."""
+    """Requests of this class that went out; every outcome is one of them."""
     outcomes: dict[str, int]
     """Count of every outcome, zeros included: ok, rejected, error, timeout, truncated, stalled, cancelled."""
     good: int
     """ok within every SLO."""
     goodput: float
-    """good / sent; NaN when nothing was sent."""
+    """good / sent; NaN when nothing was sent. What an interrupted run never sent is in neither."""
     ttft: Quantiles
     """Due time to first token, over ok."""
     ttft_all: Quantiles
@@ -80,6 +80,8 @@ class LaneSummary:
     """Tokens of ok requests."""
     token_sources: dict[str, int]
     """ok requests by where n came from: usage or chunks."""
+    unsent: int = 0
+    """Planned requests of this class that an interrupted run never sent; no outcome counts them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class Summary:
     speed: float
     slo: Slo
     window_s: float
-    """Steady window: first to last due time."""
+    """Steady window: first to last due time of what went out."""
     drain_s: float
     """From the last due time to the last end."""
     asked_rate: float
@@ -113,6 +115,8 @@ class Summary:
     """ok requests/s that ended inside the steady window."""
     output_token_rate: float
     """Output tokens/s of requests that ended inside the steady window."""
+    drained: int
+    """ok requests that ended in the drain, which no rate counts."""
     lag: Quantiles
     """Send minus due, wall-clock seconds: the generator's own lateness."""
     lanes: dict[str, LaneSummary]

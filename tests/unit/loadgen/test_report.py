@@ -4,7 +4,7 @@ import pytest
 
 from loadgen.compare import compare
 from loadgen.options import Progress
-from loadgen.report import console, print_comparison, print_summary, progress_line, seconds
+from loadgen.report import console, print_comparison, print_summary, progress_line, rates_line, seconds
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,13 @@ def test_a_comparison_shows_both_sides_what_changed_and_the_verdict(made):
 def test_progress_is_one_line():
     line = progress_line(Progress(12.0, 60.0, 100, 20, 3, 15, 1, 1, 0.0012, draining=False))
     assert line == "sending 20/100, at 12 of 60 s, in flight 3, ok 15, rejected 1, failed 1, lag p99 1.2 ms"
+
+
+def test_the_rates_say_what_only_the_drain_completed(made):
+    line = rates_line(made.summary([made.ok(0), made.ok(1, 30.0), made.ok(2)]))
+    assert "over the steady window of 2.0 s; 2 more answers ended in the drain of 29.2 s and are in no rate" in line
+
+
+def test_an_interrupted_run_shows_what_was_not_sent(made):
+    unsent = made.failed(1, "cancelled", started=None, sent=None, connected=None, end=None, reason="unsent")
+    assert "planned, not sent" in printed(print_summary, made.summary([made.ok(0), unsent], complete=False))

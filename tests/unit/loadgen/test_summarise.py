@@ -184,7 +184,7 @@ def test_wrong_lengths_are_said(made):
 
 def test_an_interrupted_run_without_any_send_is_summarised(made):
     summary = made.summary([made.failed(n, "cancelled", started=None, sent=None, end=None) for n in range(3)])
-    assert summary.lanes["all"].outcomes["cancelled"] == 3
+    assert (summary.lanes["all"].sent, summary.lanes["all"].unsent) == (0, 3)
     assert summary.lanes["all"].ttft.n == 0
     assert summary.to_json()["lanes"]["all"]["ttft"]["p50"] is None
 
@@ -211,3 +211,25 @@ def test_a_quantile_is_a_sample_that_its_share_does_not_exceed(values):
         assert value in values
         assert sum(one <= value for one in values) >= share * len(values) - 1e-9
         assert sum(one < value for one in values) < share * len(values) + 1e-9
+
+
+def test_what_an_interrupted_run_never_sent_is_in_no_share_and_no_percentile(made):
+    sent = [made.ok(n, ttft=0.1) for n in range(10)]
+    stopped = [made.failed(10, "cancelled", reason="stopped")]
+    unsent = [
+        made.failed(n, "cancelled", started=None, sent=None, connected=None, end=None, reason="unsent")
+        for n in range(11, 40)
+    ]
+    summary = made.summary(sent + stopped + unsent, complete=False)
+    lane = summary.lanes["all"]
+    assert (lane.sent, lane.unsent, lane.outcomes["cancelled"]) == (11, 29, 1)
+    assert lane.goodput == pytest.approx(10 / 11)
+    assert lane.ttft_all.n == 11
+    assert summary.window_s == pytest.approx(10.0)
+    assert summary.asked_rate == pytest.approx(1.1)
+
+
+def test_answers_that_end_in_the_drain_are_counted_apart(made):
+    summary = made.summary([made.ok(0), made.ok(1, ttft=30.0), made.ok(2)])
+    assert summary.drained == 2
+    assert summary.completed_rate == pytest.approx(0.5)
