@@ -50,7 +50,7 @@ class Repeats:
         if self._duplicates == "off":
             return
         exchange.fingerprint = _fingerprint(request, exchange, exchange.body)
-        first = self._in_flight.enter(exchange.fingerprint, exchange.request_id)
+        first = self._in_flight.enter(exchange.fingerprint, exchange.request_id, exchange)
         if first is None:
             return
         rejects = self._duplicates == "reject" and exchange.mode is Mode.ENFORCE
@@ -65,7 +65,7 @@ class Repeats:
     def end(self, exchange: Exchange) -> None:
         """Take the end of a request, whatever it was."""
         if exchange.fingerprint is not None:
-            self._in_flight.leave(exchange.fingerprint, exchange.request_id)
+            self._in_flight.leave(exchange.fingerprint, exchange)
 
     def damp(self, request: web.BaseRequest, exchange: Exchange, ended: EndedError) -> None:
         """Make the time to come back longer for a request that came back too early."""

@@ -161,6 +161,20 @@ async def test_a_duplicate_is_refused_with_the_id_of_the_first_until_that_has_en
     assert 'lanewise_duplicate_requests_total{action="rejected",lane="short"} 1.0' in metrics
 
 
+async def test_duplicates_that_carry_the_id_of_the_first_are_refused_as_long_as_it_runs(start):
+    """Clients that try again keep their request id."""
+    gate = asyncio.Event()
+    engine, proxy = await start(gated(gate), repeats={"duplicates": "reject"})
+    first, again = await proxy.client(), await proxy.client()
+    first.send(request(chat(), X_Request_Id="mine"))
+    await engine.request(0)
+    assert [(await again.post(chat(), X_Request_Id="mine")).status for _ in range(3)] == [409, 409, 409]
+    gate.set()
+    assert (await first.answer()).status == 200
+    await proxy.ended(3)
+    assert (await again.post(chat(), X_Request_Id="mine")).status == 200
+
+
 async def test_a_client_that_left_is_no_first_any_more(start):
     gate = asyncio.Event()
     engine, proxy = await start(gated(gate), repeats={"duplicates": "reject"})
