@@ -114,6 +114,8 @@ def _shown(path: KeyPath, value: Any) -> str:
     field = section.model_fields.get(str(path[-1])) if section is not None else None
     if field is not None and SecretStr in (field.annotation, *getattr(field.annotation, "__args__", ())):
         return "(hidden)"
+    if path == ("tenants",) or (path[:2] == ("tenants", "named") and (len(path) < 4 or path[3] == "keys")):
+        return "(hidden)"  # somebody may have written an API key there instead of its digest
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):

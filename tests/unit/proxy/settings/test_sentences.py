@@ -69,3 +69,26 @@ def test_whatever_bytes_a_file_holds_it_is_answered(data):
         path.write_bytes(data)
         with pytest.raises(ConfigurationError):
             load(path)
+
+
+@pytest.mark.parametrize(
+    "tenants",
+    [
+        {"named": [{"name": "a", "keys": ["sk-secret"]}]},
+        {"named": [{"name": "a", "keys": "sk-secret"}]},
+        {"named": [{"name": "a", "keys": {"sk": "sk-secret"}}]},
+        {"named": [{"name": "a", "keys": [["sk-secret"]]}]},
+        {"named": ["sk-secret"]},
+        {"named": "[{sk-secret"},
+        {"named": {"a": {"keys": ["sk-secret"]}}},
+        [{"name": "a", "keys": ["sk-secret"]}],
+        {"salt": ["sk-secret"]},
+    ],
+)
+def test_an_api_key_that_was_written_in_the_wrong_place_is_not_repeated(tmp_path, tenants):
+    path = tmp_path / "any.yaml"
+    path.write_text(yaml.safe_dump({"backends": ["http://a:1"], "tenants": tenants}))
+    sentences = problems_of(path)
+    assert sentences
+    assert all("tenants" in one and "(hidden)" in one for one in sentences)
+    assert "sk-secret" not in "".join(sentences)
