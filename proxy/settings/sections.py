@@ -497,8 +497,8 @@ class Probes(Section):
     up_after: Count = Field(default=1, ge=1, description="Good probes in a row until a backend counts as up again.")
     scrape_metrics: bool = Field(
         default=True,
-        description="Read the engine's `/metrics` beside each probe: shown in lanewise's own metrics, never needed "
-        "for scheduling.",
+        description="Read the engine's `/metrics` beside each probe: shown in lanewise's own metrics. Scheduling has "
+        "only the size of the KV cache from it, and whether its prefix cache is on.",
     )
     api_key: SecretStr | None = Field(
         default=None,

@@ -31,6 +31,12 @@ GAUGES = (
     "lanewise_queue_tokens",
 )
 STREAM = {"stream": True, "max_tokens": 2000, "ignore_eos": True}
+DEADLINE_S = 0.7
+"""Patience for a first byte, and for silence in a stream."""
+HANGS_S = DEADLINE_S + 5.0
+"""Who is not answered by then hangs: the slack is for a busy machine."""
+BY_HAND = {"interval": "1h", "timeout": "300ms", "down_after": 2, "scrape_metrics": False}
+"""The test itself probes: so it is seen that one probe is enough."""
 
 
 class Process:
@@ -106,18 +112,19 @@ async def stream(proxy):
     return client, asyncio.ensure_future(client.post(chat(**STREAM)))
 
 
-async def served(proxy):
-    """Ask until a request is served: the first one that the backend gets."""
-    async with asyncio.timeout(START_S):
-        await until_up(proxy)
+async def probe(proxy, times=1):
+    for _ in range(times):
+        await proxy.app.backends.probe("engine")
+
+
+async def served_after_one_probe(proxy):
+    """Whether one good probe is enough for the backend to serve: the status of the first request after it."""
+    before = proxy.app.backends.any_up
+    await probe(proxy)
+    assert (before, proxy.app.backends.any_up) == (False, True)
+    async with asyncio.timeout(HANGS_S):
         got = await (await proxy.client()).post(chat(max_tokens=2))
     return got.status
-
-
-async def until_up(proxy):
-    async with asyncio.timeout(START_S):
-        while not proxy.app.backends.any_up:  # noqa: ASYNC110
-            await asyncio.sleep(0)
 
 
 def state(proxy):
@@ -125,37 +132,43 @@ def state(proxy):
 
 
 async def test_an_engine_killed_in_mid_stream_holds_nothing_and_serves_again_with_the_next_probe():
-    async with process() as engine, running(settings(engine.url)) as proxy:
+    async with process() as engine, running(settings(engine.url, probes=BY_HAND)) as proxy:
         streams = [await stream(proxy) for _ in range(4)]
         await until(lambda: proxy.held()[:2] == (4, 0))
         assert (await gauges(proxy))["lanewise_inflight_requests"] == 4.0
         await engine.kill()
-        answers = await asyncio.gather(*(answer for _, answer in streams))
+        async with asyncio.timeout(HANGS_S):
+            answers = await asyncio.gather(*(answer for _, answer in streams))
         assert not any(got.whole for got in answers), "what was cut never looks complete"
         assert {one.outcome for one in proxy.finished} == {Outcome.TRUNCATED}
-        await until(lambda: state(proxy) is State.DOWN)
+        await probe(proxy, times=2)
+        assert state(proxy) is State.DOWN
         got = await (await proxy.client()).post(chat())
         assert (got.status, got.json["error"]["code"]) == (503, Reason.NO_BACKEND.value)
         assert await gauges(proxy) == NOTHING
         await engine.start()
-        assert await served(proxy) == 200
+        assert await served_after_one_probe(proxy) == 200
         assert proxy.app.backends.views()[0].entered[State.SLOW_START] == 1
         assert await gauges(proxy) == NOTHING
 
 
 async def test_a_frozen_engine_keeps_nobody_longer_than_the_deadlines_and_serves_again_when_it_goes_on():
-    async with process() as engine, running(settings(engine.url)) as proxy:
+    async with process() as engine, running(settings(engine.url, probes=BY_HAND)) as proxy:
         _, running_stream = await stream(proxy)
         await until(lambda: proxy.held()[:2] == (1, 0))
         engine.send(signal.SIGSTOP)
         _, sent_to_nobody = await stream(proxy)
-        cut, late = await asyncio.gather(running_stream, sent_to_nobody)
+        async with asyncio.timeout(HANGS_S):
+            cut, late = await asyncio.gather(running_stream, sent_to_nobody)
         assert (cut.whole, late.status) == (False, 504)
         assert [one.outcome for one in proxy.finished] == [Outcome.BACKEND_TIMEOUT] * 2
-        await until(lambda: state(proxy) is State.DOWN)
+        waited = next(one for one in proxy.finished if one.first_token is None).total_s
+        assert DEADLINE_S <= waited < HANGS_S
+        await probe(proxy, times=2)
+        assert state(proxy) is State.DOWN
         assert await gauges(proxy) == NOTHING
         engine.send(signal.SIGCONT)
-        assert await served(proxy) == 200
+        assert await served_after_one_probe(proxy) == 200
         assert await gauges(proxy) == NOTHING
 
 
@@ -172,12 +185,14 @@ class Sick(Engine):
 
 
 async def test_an_engine_that_says_503_to_its_probes_gets_nothing_and_serves_again_with_the_next_good_one():
-    async with Sick(healthy) as engine, running(settings(engine.url)) as proxy:
+    async with Sick(healthy) as engine, running(settings(engine.url, probes=BY_HAND)) as proxy:
         got = await (await proxy.client()).post(chat())
         assert (got.status, len(engine.requests)) == (503, 0)
         assert state(proxy) is State.DOWN
+        await probe(proxy)
+        assert state(proxy) is State.DOWN, "still sick"
         engine.well = True
-        assert await served(proxy) == 200
+        assert await served_after_one_probe(proxy) == 200
         assert await gauges(proxy) == NOTHING
 
 
