@@ -23,9 +23,17 @@ LAST_S = 60.0
 LANES = ("short", "long")
 _P95 = 0.95
 
-_REFUSED = frozenset({Outcome.REJECTED, Outcome.EXPIRED, Outcome.TOO_LONG, Outcome.DRAINING})
-_FAILED = frozenset({Outcome.BACKEND_ERROR, Outcome.BACKEND_TIMEOUT, Outcome.TRUNCATED})
 _ENDINGS = ("finished", "refused", "failed")
+_ENDING_OF = {
+    Outcome.OK.value: "finished",
+    Outcome.REJECTED.value: "refused",
+    Outcome.EXPIRED.value: "refused",
+    Outcome.TOO_LONG.value: "refused",
+    Outcome.DRAINING.value: "refused",
+    Outcome.BACKEND_ERROR.value: "failed",
+    Outcome.BACKEND_TIMEOUT.value: "failed",
+    Outcome.TRUNCATED.value: "failed",
+}
 
 GAUGES = (
     *(f"{what}_{lane}" for lane in LANES for what in ("waiting", "ttft_p95_s")),
@@ -41,6 +49,7 @@ TOTALS = tuple(f"{ending}_{lane}" for lane in LANES for ending in _ENDINGS)
 
 class _Lane:
     def __init__(self) -> None:
+        self.endings = dict.fromkeys(_ENDINGS, 0)
         self.waits, self.first_tokens, self.per_token = Window(LAST_S), Window(LAST_S), Window(LAST_S)
 
 
@@ -63,7 +72,6 @@ class Lately:
         self._views = views
         self._clock = clock
         self._lanes = {name: _Lane() for name in LANES}
-        self._totals = dict.fromkeys(TOTALS, 0)
         self._ring = Ring((*GAUGES, *TOTALS), round(KEPT_S / EVERY_S))
         self._task: asyncio.Task[None] | None = None
 
@@ -80,30 +88,27 @@ class Lately:
     def observe(self, exchange: Exchange) -> None:
         """Count one finished request, when it had a lane."""
         lane = self._lanes.get(exchange.lane or "")
-        if lane is None:
+        ended = exchange.ended
+        if lane is None or ended is None or exchange.outcome is None:
             return
-        ended = exchange.ended if exchange.ended is not None else self._clock()
-        if exchange.outcome is Outcome.OK:
-            self._totals[f"finished_{exchange.lane}"] += 1
-        elif exchange.outcome in _REFUSED:
-            self._totals[f"refused_{exchange.lane}"] += 1
-        elif exchange.outcome in _FAILED:
-            self._totals[f"failed_{exchange.lane}"] += 1
-        for window, value in (
-            (lane.waits, exchange.queue_s),
-            (lane.first_tokens, exchange.ttft_s),
-            (lane.per_token, exchange.tpot_s),
-        ):
-            if value is not None:
-                window.add(ended, value)
+        ending = _ENDING_OF.get(exchange.outcome._value_)  # an Outcome hashes in Python, its text does not
+        if ending is not None:
+            lane.endings[ending] += 1
+        if (wait := exchange.queue_s) is not None:
+            lane.waits.add(ended, wait)
+        if exchange.first_token is not None:
+            lane.first_tokens.add(ended, exchange.first_token - exchange.arrived)
+            if (per_token := exchange.tpot_s) is not None:
+                lane.per_token.add(ended, per_token)
 
     def sample(self) -> None:
         """Take one sample now."""
         now, seen, views = self._clock(), self._snapshot(), list(self._views())
-        values: dict[str, float | None] = dict(self._totals)
+        values: dict[str, float | None] = {}
         for lane in seen.lanes:
             values[f"waiting_{lane.name}"] = lane.waiting_requests
         for name, kept in self._lanes.items():
+            values.update({f"{ending}_{name}": count for ending, count in kept.endings.items()})
             values[f"ttft_p95_s_{name}"] = kept.first_tokens.quantile(now, _P95)
         values["in_flight"] = sum(of.in_flight for of in seen.backends)
         values["allowed"] = sum(of.allowed for of in seen.backends if of.up and not of.drained)
@@ -137,7 +142,7 @@ class Lately:
         return [
             {
                 "lane": name,
-                **{ending: self._counted(f"{ending}_{name}", now) for ending in _ENDINGS},
+                **{ending: self._counted(f"{ending}_{name}", total, now) for ending, total in kept.endings.items()},
                 "wait_p95_s": _rounded(kept.waits.quantile(now, _P95)),
                 "ttft_p95_s": _rounded(kept.first_tokens.quantile(now, _P95)),
                 "tpot_p95_s": _rounded(kept.per_token.quantile(now, _P95)),
@@ -145,11 +150,10 @@ class Lately:
             for name, kept in self._lanes.items()
         ]
 
-    def _counted(self, name: str, now: float) -> int:
+    def _counted(self, name: str, total: int, now: float) -> int:
         column = self._ring.column(name)
-        until_sample = column[-1] if column else None
-        newer = self._totals[name] - (until_sample or 0)
-        return round(self._ring.grown(name, now - LAST_S) + newer)
+        sampled = column[-1] if column else None
+        return round(self._ring.grown(name, now - LAST_S) + total - (sampled or 0))
 
     async def _keep_sampling(self) -> None:
         while True:
