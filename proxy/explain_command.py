@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -95,7 +96,8 @@ def _recorded(source: Source, request_id: str) -> dict[str, Any]:
         raise CommandError(USAGE, str(error)) from None
     except NothingFoundError as error:
         raise CommandError(FAILED, str(error)) from None
-    return from_record(source.load().settings if source.names_engines else None, record)
+    # Here --record says where to look; as a setting it would make the configuration another one.
+    return from_record(replace(source, record=None).load().settings if source.names_engines else None, record)
 
 
 def _remembered(source: Source, request_id: str) -> dict[str, Any]:
@@ -109,6 +111,7 @@ def _remembered(source: Source, request_id: str) -> dict[str, Any]:
         raise CommandError(FAILED, f"{address} does not answer like a lanewise admin listener (status {status})")
     if not told.pop("found"):
         recent = [str(one.get("request_id")) for one in told.get("recent", ()) if isinstance(one, dict)]
-        kept = f"the last ones are {', '.join(recent[:5])}" if recent else "it keeps none (explain.keep)"
+        none = "it keeps none yet: none has ended since its start, or explain.keep is 0"
+        kept = f"the last ones are {', '.join(recent[:5])}" if recent else none
         raise CommandError(FAILED, f"the proxy at {address} keeps no request {request_id!r}; {kept}")
     return told

@@ -13,6 +13,7 @@ from engines import gated, healthy
 from proxy import cli
 from proxy.lengths import SCHEMA, write_lengths
 from proxy.policy.length import LengthEstimator
+from proxy.settings import load
 from proxy.wire.facts import TextCensus
 from proxy.wire.trace import Record, encode
 
@@ -128,9 +129,11 @@ def _none(proxy):
 
 async def test_the_command_explains_a_request_of_a_running_proxy(start, capsys):
     _engine, proxy = await start(healthy)
+    admin = str(proxy.app.admin_listen)
+    assert await asyncio.to_thread(cli.main, ("explain", "asked", "--admin", admin)) == 1
+    assert "keeps no request 'asked'; it keeps none yet" in capsys.readouterr().err
     await (await proxy.client()).post(chat(max_tokens=9), **{"x-request-id": "asked"})
     await proxy.ended(0)
-    admin = str(proxy.app.admin_listen)
     assert await asyncio.to_thread(cli.main, ("explain", "asked", "--admin", admin)) == 0
     out = capsys.readouterr().out
     assert "lane       short: " in out
@@ -144,18 +147,38 @@ async def test_the_command_explains_a_request_of_a_running_proxy(start, capsys):
 def test_a_recorded_request_is_explained_as_far_as_it_was_recorded(tmp_path: Path, capsys):
     record = Record(
         1764500000.0, "old", "chat", "m", "long", "expired", reason="queue_timeout", status=429,
-        prompt_tokens_estimated=9000, queue_s=5.2, output_cap=100, would="queue", would_wait_s=0.5,
+        prompt_tokens_estimated=9000, queue_s=5.2, output_cap=100, would="queue", would_wait_s=0.5, config="4c1f",
+        tenant="batch", priority="low",
     )  # fmt: skip
     (tmp_path / "trace-1.jsonl").write_bytes(b"".join(encode(one) + b"\n" for one in (record,)))
     arguments = ("explain", "old", "--record", str(tmp_path))
     assert cli.main(arguments) == 0
     out = capsys.readouterr().out
     assert "wait       5.20 s" in out
+    assert out.startswith("request old, 2025-11-30T10:53:20.000000Z, chat")
+    assert "sender     tenant batch, priority 1" in out
+    assert "deadline   not recorded: give configuration 4c1f, which it began under, with --config" in out
     assert out.splitlines()[-1] == "ended      expired queue_timeout, status 429"
     assert cli.main((*arguments, "--json")) == 0
     assert json.loads(capsys.readouterr().out)["estimate"]["tokens"] == 9000
     assert cli.main(("explain", "new", "--record", str(tmp_path))) == 1
     assert cli.main(("explain", "old", "--record", str(tmp_path / "none.jsonl"))) == 2
+
+
+def test_the_deadline_of_a_recorded_request_is_that_of_the_configuration_it_began_under(tmp_path: Path, capsys):
+    file = tmp_path / "a.yaml"
+    file.write_text("backends: [http://a:1]\nlanes: {long: {ttft_slo: 7s}}\n")
+    record = Record(1764500000.0, "old", "chat", "m", "long", "ok", config=load(file).settings.hash)
+    (tmp_path / "trace-1.jsonl").write_bytes(encode(record) + b"\n")
+    assert cli.main(("explain", "old", "--record", str(tmp_path), "--config", str(file))) == 0
+    assert "deadline   first token 7 s after arrival" in capsys.readouterr().out
+
+
+def test_a_dry_run_tells_the_concurrency_of_the_backends(dry, tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("backends: [{url: 'http://a:1', concurrency: 8}, {url: 'http://b:1', concurrency: 6}]\n")
+    _code, told = dry(chat(), "--config", str(file), backend=None)
+    assert told["backend"]["cap"] == 8
 
 
 @pytest.fixture
@@ -165,7 +188,8 @@ def dry(tmp_path, capsys):
     def run(document, *arguments, backend="http://a:1"):
         path = tmp_path / "body.json"
         path.write_bytes(document if isinstance(document, bytes) else json.dumps(document).encode())
-        code = cli.main(("explain", "--backend", backend, "--body", str(path), "--json", *arguments))
+        engine = () if backend is None else ("--backend", backend)
+        code = cli.main(("explain", *engine, "--body", str(path), "--json", *arguments))
         out = capsys.readouterr().out
         return code, json.loads(out) if out else None
 
