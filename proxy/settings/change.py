@@ -10,7 +10,7 @@ from proxy.settings.model import Settings
 from proxy.settings.sections import PRESETS
 from proxy.settings.tree import leaves, value_at
 
-_AT_START = ("listen", "admin", "state_dir", "recorder.", "estimate.remember")
+_AT_START = ("listen", "admin", "state_dir", "log_format", "recorder.", "estimate.remember")
 """Bound, opened or named once, when the process starts. With a dot: the whole section."""
 _STEERING = (
     *("mode", "scheduling.", "installments.", "lanes.", "limits.prompt_tokens", "estimate.tokenize", "estimate.near"),
@@ -134,5 +134,13 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
+        return ", ".join(map(_shown, value)) or "none"
+    if isinstance(value, dict):  # as YAML has it; what is not set says nothing
+        return "{" + ", ".join(f"{key}: {_of_entry(key, one)}" for key, one in value.items() if one is not None) + "}"
     return str(value)
+
+
+def _of_entry(key: str, value: Any) -> str:
+    if key == "keys":  # digests of API keys: neither logs nor answers show them
+        return f"{len(value)} hidden"
+    return f"[{_shown(value)}]" if isinstance(value, list) else _shown(value)

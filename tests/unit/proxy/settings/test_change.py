@@ -53,6 +53,25 @@ def test_backends_are_compared_by_name_and_not_by_place():
     assert [str(change) for change in changes(settings(), old)] == ["backends[b]: none -> http://b:1"]
 
 
+def test_tenants_are_told_without_the_digests_of_their_keys():
+    first, second = "59" * 32, "7a" * 32
+    search, batch = {"name": "search", "keys": [first], "weight": 2}, {"name": "batch", "keys": [second, first[::-1]]}
+    alone, both = (settings(tenants={"by": "key", "named": named}) for named in ([search], [search, batch]))
+    here, there = "{weight: 2.0, name: search, keys: 1 hidden}", "{weight: 1.0, name: batch, keys: 2 hidden}"
+    assert [str(change) for change in changes(alone, both)] == [f"tenants.named: {here} -> {here}, {there}"]
+    moved = settings(tenants={"by": "key", "named": [{**search, "keys": [second]}]})
+    assert keys(moved, alone) == ["tenants.named"]
+    assert not any(digest in str(changes(alone, moved)[0]) for digest in (first, second))
+
+
+def test_a_rule_is_told_as_yaml_has_it_without_what_is_not_set():
+    rule = {"models": ["none"], "prompt_tokens": "4k", "output": {"ceiling": 512}}
+    told = str(changes(settings(), settings(length_policies=[rule]))[0])
+    assert told.startswith("length_policies: none -> {")
+    assert "models: [none]" in told
+    assert "None" not in told
+
+
 def test_a_secret_that_changed_is_noticed_and_not_shown():
     old, new = settings(probes={"api_key": "one"}), settings(probes={"api_key": "two"})
     assert [str(change) for change in changes(old, new)] == ["probes.api_key: (hidden) -> (hidden)"]
