@@ -35,9 +35,17 @@ app.command(config)
 app.command(
     "proxy.doctor.command:doctor",
     name="doctor",
-    help="Say what in the configuration, the engines and the traffic does not fit, each with the next step.",
+    help="Say what in the configuration, the engines and the traffic does not fit, each with the next step.\n\n"
+    "With --config (or --backend) that configuration is judged; with --admin alone the one that the proxy there has in "
+    "force. Nothing is sent to the engines but reads. Exit code 3: something is an error.",
 )
-app.command("proxy.explain_command:explain", name="explain", help="Say why a request was treated as it was.")
+app.command(
+    "proxy.explain_command:explain",
+    name="explain",
+    help="Say why a request was treated as it was.\n\n"
+    "Three ways to ask: REQUEST_ID of a running proxy (--admin); REQUEST_ID in a recorded trace (here --record names "
+    "the file or directory to look in); or --body FILE with --config, for what would be decided about it.",
+)
 backends = App(name="backends", help="Show the backends of a running proxy; take one out of service, or in again.")
 app.command(backends)
 

@@ -74,7 +74,7 @@ class Explanations:
         """Return everything that was decided on a request so far, ready for JSON."""
         return {
             "request_id": exchange.request_id,
-            "arrived": _stamp(exchange.arrived_wall),
+            "arrived": stamp(exchange.arrived_wall),
             "config": exchange.config,
             "mode": exchange.mode.value,
             "endpoint": exchange.endpoint.value,
@@ -113,7 +113,7 @@ class Explanations:
         return [
             {
                 "request_id": one.request_id,
-                "arrived": _stamp(one.arrived_wall),
+                "arrived": stamp(one.arrived_wall),
                 "lane": one.lane,
                 "outcome": None if one.outcome is None else one.outcome.value,
                 "reason": None if one.reason is None else one.reason.value,
@@ -276,5 +276,6 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
 
 
-def _stamp(wall: float) -> str:
+def stamp(wall: float) -> str:
+    """Return a wall-clock time (Unix seconds) as people write it, UTC, to the microsecond."""
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -9,7 +9,7 @@ from proxy import accept
 from proxy.answers import EndedError, bad_request
 from proxy.classification import Classification
 from proxy.exchange import Exchange
-from proxy.explain import Explanations, deadline_of
+from proxy.explain import Explanations, deadline_of, stamp
 from proxy.inforce import InForce
 from proxy.policy.installments import DEFAULT_GRANULARITY, Feed, next_tokens
 from proxy.policy.limits import Mode
@@ -73,7 +73,7 @@ def dry_run(
         "backend": {
             "name": None,
             "why": "decided when an engine has room",
-            "cap": settings.scheduling.concurrency,
+            "cap": max(one.concurrency or settings.scheduling.concurrency for one in settings.backends),
             "prefill_budget": budget,
             "stood": [],
         },
@@ -86,13 +86,13 @@ def from_record(settings: Settings | None, record: Record) -> dict[str, Any]:
     """Return what a record says of the decisions; what was not recorded is None."""
     return {
         "request_id": record.request_id,
-        "arrived": record.arrived_s,
+        "arrived": stamp(record.arrived_s),
         "config": record.config,
         "mode": record.mode or Mode.ENFORCE.value,
         "endpoint": record.endpoint,
         "model": record.model,
-        "tenant": None,
-        "priority": 0,
+        "tenant": record.tenant,
+        "priority": {"high": -1, "low": 1}.get(record.priority or "", 0),
         "estimate": {
             "tokens": record.prompt_tokens_estimated,
             "exact": False,
@@ -179,5 +179,6 @@ def _parts(settings: Settings, tokens: int) -> int:
 
 def _recorded_deadline(settings: Settings | None, record: Record) -> dict[str, Any]:
     if settings is None or settings.hash != record.config:
-        return {"first_token_s": None, "dropped_s": None}
+        why = f"not recorded: give configuration {record.config or '-'}, which it began under, with --config"
+        return {"first_token_s": None, "dropped_s": None, "why": why}
     return deadline_of(settings, record.lane)

@@ -70,7 +70,7 @@ def _output(told: Mapping[str, Any]) -> str:
 
 def _deadline(told: Mapping[str, Any]) -> str:
     if told["first_token_s"] is None:
-        return "none"
+        return str(told.get("why", "none"))
     return f"first token {told['first_token_s']:g} s after arrival, given up at {told['dropped_s']:g} s"
 
 
