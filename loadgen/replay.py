@@ -2,29 +2,26 @@
 
 import asyncio
 import contextlib
-import gc
 import secrets
 import signal
 import threading
-from array import array
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from time import perf_counter, perf_counter_ns
+from time import perf_counter_ns
 from typing import Any
 
 import uvloop
 
 from loadgen.canary import Canary, Sung, read_canaries
 from loadgen.canary_ask import ask_canaries
-from loadgen.client import Client, Target, read_target
+from loadgen.client import Target, read_target
 from loadgen.failure import StopError, UsageError
-from loadgen.flight import Flight, Timeline, unsent
+from loadgen.flight import Timeline
 from loadgen.journal import Journal, RunFolder, refuse_used
-from loadgen.options import Bodies, Endpoint, Progress, ReplayOptions, SourceOptions
+from loadgen.options import Endpoint, Progress, ReplayOptions, SourceOptions
 from loadgen.pacing import sender_of
-from loadgen.plan import Lane, Plan, Shot
+from loadgen.plan import Plan
 from loadgen.preflight import (
     Asker,
     TargetFacts,
@@ -36,9 +33,9 @@ from loadgen.preflight import (
     versions,
 )
 from loadgen.premises import complete, told
-from loadgen.prompts import Asking, Prompts
-from loadgen.result import LoadOutcome, Result
-from loadgen.send import LEAD_NS, Limits, RequestHead
+from loadgen.result import LoadOutcome
+from loadgen.send import LEAD_NS
+from loadgen.sending import Asked, Sending, Ticker, failed_of, quantile, quiet_collector
 from loadgen.source import Source, read_source
 from loadgen.summarise import summarise
 from loadgen.telemetry import scrape
@@ -46,11 +43,8 @@ from loadgen.telemetry import scrape
 __all__ = ["Endpoint", "OnProgress", "Progress", "ReplayOptions", "SourceOptions", "replay", "replay_in_loop"]
 
 OnProgress = Callable[[Progress], None]
-LOOP_SAMPLE_S = 0.01
 PROGRESS_S = 0.2
 FLUSH_S = 1.0
-RECENT = 200
-"""Sends that the lag shown in the progress is taken over."""
 
 
 def replay(options: ReplayOptions, *, on_progress: OnProgress | None = None) -> RunFolder:
@@ -80,7 +74,7 @@ async def replay_in_loop(options: ReplayOptions, *, on_progress: OnProgress | No
     job = await _prepare(options)
     try:
         run = _Run(job, on_progress)
-        with _signals(run), _quiet_collector():
+        with _signals(run), quiet_collector():
             await run.send()
         folder = await run.finish()
     finally:
@@ -122,6 +116,11 @@ class _Job:
     @property
     def plan(self) -> Plan:
         return self.source.plan
+
+    @property
+    def asked(self) -> Asked:
+        """Return how requests are made."""
+        return Asked(self.target, self.key, self.facts.model, self.facts.calibration, self.salt)
 
 
 async def _prepare(options: ReplayOptions) -> _Job:
@@ -169,71 +168,39 @@ def _check(options: ReplayOptions) -> None:
 
 
 class _Run:
-    """One replay under way: the sender, the journal, and the clocks beside them."""
+    """One replay under way: what sends, the journal, and the clocks beside them."""
 
     def __init__(self, job: _Job, on_progress: OnProgress | None) -> None:
         self._job = job
         self._on_progress = on_progress
-        options = job.options
-        self._journal = Journal(options.out, _manifest(job))
-        self._client = Client(
-            job.target,
-            reuse=not options.fresh_connections,
-            connect_timeout_s=options.connect_timeout_s / options.speed,
-            insecure=options.insecure,
-        )
-        salted = options.source.bodies is Bodies.SALTED
-        asking = Asking(options.endpoint, job.facts.model, job.salt, job.facts.calibration, cache_salt=salted)
-        self._sender = sender_of(options)(
-            self._client,
-            Prompts(asking),
-            RequestHead(job.target, options.endpoint, job.salt, job.key),
-            _limits(options),
-            rejects=frozenset(options.reject_statuses),
-            on_end=self._ended,
-            on_unsent=self._unsent,
-            check_answers=options.check_answers,
-        )
-        self._line = Timeline(0, options.speed)
-        self._outcomes: Counter[str] = Counter()
-        self._loop_late_s: array[float] = array("d")
-        self._stops = 0
-        self._timers: list[asyncio.TimerHandle] = []
-        self._readings = scrape.Readings(job.pages, options.out, job.reader)
+        self._journal = Journal(job.options.out, _manifest(job))
+        self._sending = Sending(job.options, job.asked, self._journal.add)
+        self._readings = scrape.Readings(job.pages, job.options.out, job.reader)
 
     async def send(self) -> None:
         """Send the whole plan and wait for the last answer."""
-        await self._client.resolve()
+        await self._sending.client.resolve()
         await self._readings.before()
-        self._line = Timeline(perf_counter_ns() + LEAD_NS, self._job.options.speed)
-        every = ((LOOP_SAMPLE_S, self._sample_loop), (PROGRESS_S, self._show), (FLUSH_S, self._flush))
-        self._readings.start(self._line)
-        tickers = [_Ticker(period, action) for period, action in every]
+        line = Timeline(perf_counter_ns() + LEAD_NS, self._job.options.speed)
+        self._readings.start(line)
+        tickers = [Ticker(PROGRESS_S, self._show), Ticker(FLUSH_S, self._flush)]
         try:
-            await self._sender.run(self._job.plan.shots(), self._line)
+            await self._sending.run(self._job.plan.shots(), line)
         finally:
             for ticker in tickers:
                 ticker.cancel()
-            self._client.close()
             await self._readings.stop()
 
     def stop(self) -> None:
         """Stop sending and drain; the second time, end what is in flight."""
-        self._stops += 1
-        self._sender.stop()
-        if self._stops > 1:
-            self._sender.abort()
-        else:
-            drain = self._job.options.drain_s / self._job.options.speed
-            self._timers.append(asyncio.get_running_loop().call_later(drain, self._sender.abort))
+        self._sending.stop()
 
     def _flush(self) -> None:
         """Write what has come; when the disk does not take it, send nothing more: `finish` says why."""
         try:
             self._journal.flush()
         except StopError:
-            self._sender.stop()
-            self._sender.abort()
+            self._sending.give_up()
 
     async def finish(self) -> RunFolder:
         """Write the last facts.
@@ -241,91 +208,44 @@ class _Run:
         Raises:
             StopError: the disk does not take them.
         """
-        for timer in self._timers:
-            timer.cancel()
         self._show()
         self._journal.flush()
         after = await self._job.asker.prefix_cache()
-        late = sorted(self._sender.late_ns)
-        loop_late = sorted(self._loop_late_s)
+        sending, outcomes = self._sending, self._sending.outcomes
+        late = sorted(sending.sender.late_ns)
+        loop_late = sorted(sending.loop_lag.late_s)
         return self._journal.close(
-            complete=self._stops == 0 and sum(self._outcomes.values()) == len(self._job.plan),
-            interrupted="stopped by a signal" if self._stops else None,
+            complete=sending.stops == 0 and sum(outcomes.values()) == len(self._job.plan),
+            interrupted="stopped by a signal" if sending.stops else None,
             ended_at=_wall_clock(),
-            outcomes={outcome.value: self._outcomes[outcome] for outcome in LoadOutcome},
-            sent=self._sender.sent,
-            most_in_flight=self._sender.most_in_flight,
-            connections=self._client.opened,
-            started_late_p99_s=_quantile(late, 0.99) / 1e9,
-            loop_lag_p99_s=_quantile(loop_late, 0.99),
+            outcomes={outcome.value: outcomes[outcome] for outcome in LoadOutcome},
+            sent=sending.sender.sent,
+            most_in_flight=sending.sender.most_in_flight,
+            connections=sending.client.opened,
+            started_late_p99_s=quantile(late, 0.99) / 1e9,
+            loop_lag_p99_s=quantile(loop_late, 0.99),
             loop_lag_max_s=loop_late[-1] if loop_late else 0.0,
             prefix_cache=_cache_delta(self._job.cache_before, after),
         )
-
-    def _ended(self, flight: Flight) -> None:
-        self._record(flight.result(self._line))
-
-    def _unsent(self, shot: Shot) -> None:
-        self._record(unsent(shot))
-
-    def _record(self, result: Result) -> None:
-        self._outcomes[result.outcome] += 1
-        self._journal.add(result)
-
-    def _sample_loop(self) -> None:
-        now = perf_counter()
-        if self._sampled_at:
-            self._loop_late_s.append(max(0.0, now - self._sampled_at - LOOP_SAMPLE_S))
-        self._sampled_at = now
-
-    _sampled_at = 0.0
 
     def _show(self) -> None:
         if self._on_progress is not None:
             self._on_progress(self._progress())
 
     def _progress(self) -> Progress:
-        plan, outcomes = self._job.plan, self._outcomes
-        elapsed = self._line.seconds(perf_counter_ns()) or 0.0
-        recent = sorted(self._sender.late_ns[-RECENT:])
-        ok, rejected = outcomes[LoadOutcome.OK], outcomes[LoadOutcome.REJECTED]
+        plan, sending = self._job.plan, self._sending
         return Progress(
-            elapsed_s=max(0.0, elapsed),
+            elapsed_s=sending.elapsed_s,
             span_s=plan.span_s,
             planned=len(plan),
-            sent=self._sender.sent,
-            in_flight=self._sender.in_flight,
-            ok=ok,
-            rejected=rejected,
-            failed=sum(outcomes.values()) - ok - rejected,
-            lag_p99_s=_quantile(recent, 0.99) / 1e9,
-            draining=self._stops > 0 or elapsed > plan.span_s,
+            sent=sending.sender.sent,
+            in_flight=sending.sender.in_flight,
+            ok=sending.outcomes[LoadOutcome.OK],
+            rejected=sending.outcomes[LoadOutcome.REJECTED],
+            failed=failed_of(sending.outcomes),
+            lag_p99_s=sending.recent_lag_p99_s,
+            draining=sending.stops > 0 or sending.elapsed_s > plan.span_s,
         )
-
-
-class _Ticker:
-    """Calls something every so often until it is cancelled."""
-
-    def __init__(self, period_s: float, action: Callable[[], None]) -> None:
-        self._period_s = period_s
-        self._action = action
-        self._timer = asyncio.get_running_loop().call_later(period_s, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._period_s, self._tick)
-        self._action()
-
-    def cancel(self) -> None:
-        """Stop it."""
-        self._timer.cancel()
-
-
-def _limits(options: ReplayOptions) -> Limits:
-    def wall(seconds: float | None) -> float | None:
-        return None if seconds is None else seconds / options.speed
-
-    patience = {Lane.SHORT: wall(options.patience_short_s), Lane.LONG: wall(options.patience_long_s)}
-    return Limits(patience, options.stall_timeout_s / options.speed, options.timeout_s / options.speed)
 
 
 def _manifest(job: _Job) -> dict[str, Any]:
@@ -386,11 +306,6 @@ def _cache_delta(before: dict[str, float] | None, after: dict[str, float] | None
     return {name: after[name] - before.get(name, 0.0) for name in after}
 
 
-def _quantile(ordered: Any, share: float) -> float:
-    """Return the value that `share` of them do not exceed; 0 for none."""
-    return float(ordered[min(len(ordered) - 1, int(share * len(ordered)))]) if ordered else 0.0
-
-
 def _wall_clock() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
@@ -411,17 +326,3 @@ def _signals(run: _Run) -> Iterator[None]:
         for number, handler in before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _quiet_collector() -> Iterator[None]:
-    """Keep the garbage collector out of the run: a full collection stops the loop for milliseconds."""
-    gc.collect()
-    gc.freeze()
-    thresholds = gc.get_threshold()
-    gc.set_threshold(50_000, 50, 1_000)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()
