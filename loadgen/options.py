@@ -165,6 +165,8 @@ class ReplayOptions:
     page of `--metrics`, when it is a vLLM's. `none`: nothing is read."""
     card_metrics: Annotated[tuple[str, ...], named("card-metrics", negative="")] = ()
     """The /metrics of an npu-exporter, read once a second into the run folder; may be repeated, one per machine."""
+    prometheus: str | None = None
+    """HOST:PORT to serve `lanewise_load_*` on while it runs, for the dashboard loadgen (docs/dashboards.md)."""
     check_answers: Switch = False
     """Look whether the text of an answer goes round in circles. Only that is kept; it costs the generator some time."""
     canaries: Path | None = None

@@ -33,12 +33,13 @@ from loadgen.preflight import (
     versions,
 )
 from loadgen.premises import complete, told
-from loadgen.result import LoadOutcome
+from loadgen.result import LoadOutcome, Result
 from loadgen.send import LEAD_NS
 from loadgen.sending import Asked, Sending, Ticker, failed_of, quantile, quiet_collector
 from loadgen.source import Source, read_source
 from loadgen.summarise import summarise
 from loadgen.telemetry import scrape
+from loadgen.telemetry.exposed import LoadMetrics, LoadPage, RunFacts, Running
 
 __all__ = ["Endpoint", "OnProgress", "Progress", "ReplayOptions", "SourceOptions", "replay", "replay_in_loop"]
 
@@ -174,13 +175,18 @@ class _Run:
         self._job = job
         self._on_progress = on_progress
         self._journal = Journal(job.options.out, _manifest(job))
-        self._sending = Sending(job.options, job.asked, self._journal.add)
+        self._sending = Sending(job.options, job.asked, self._taken)
+        self._shown = LoadMetrics(job.plan.due_ns, _run_facts(job), self._running)
+        shown_at = job.options.prometheus
+        self._page = None if shown_at is None else LoadPage(shown_at, self._shown)
         self._readings = scrape.Readings(job.pages, job.options.out, job.reader)
 
     async def send(self) -> None:
         """Send the whole plan and wait for the last answer."""
         await self._sending.client.resolve()
         await self._readings.before()
+        if self._page is not None:
+            await self._page.start()
         line = Timeline(perf_counter_ns() + LEAD_NS, self._job.options.speed)
         self._readings.start(line)
         tickers = [Ticker(PROGRESS_S, self._show), Ticker(FLUSH_S, self._flush)]
@@ -190,6 +196,18 @@ class _Run:
             for ticker in tickers:
                 ticker.cancel()
             await self._readings.stop()
+            if self._page is not None:
+                await self._page.close()
+
+    def _taken(self, result: Result) -> None:
+        self._journal.add(result)
+        if self._page is not None:
+            self._shown.record(result)
+
+    def _running(self) -> Running:
+        sender = self._sending.sender
+        elapsed_s = self._sending.elapsed_s
+        return Running(elapsed_s, self._job.options.speed, sender.sent, sender.in_flight, sender.late_ns)
 
     def stop(self) -> None:
         """Stop sending and drain; the second time, end what is in flight."""
@@ -246,6 +264,12 @@ class _Run:
             lag_p99_s=sending.recent_lag_p99_s,
             draining=sending.stops > 0 or sending.elapsed_s > plan.span_s,
         )
+
+
+def _run_facts(job: _Job) -> RunFacts:
+    options = job.options
+    arm = options.label or options.out.name
+    return RunFacts(run_id=options.out.name, arm=arm, trace_sha=job.plan.hash, seed=options.source.seed)
 
 
 def _manifest(job: _Job) -> dict[str, Any]:
