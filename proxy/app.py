@@ -14,7 +14,7 @@ from pathlib import Path
 import uvloop
 from prometheus_client.metrics_core import Metric
 
-from proxy import process, recorder, tasks
+from proxy import logs, process, recorder, tasks
 from proxy.account import Account, Observer
 from proxy.admin import Admin
 from proxy.admission import Admission
@@ -111,6 +111,7 @@ class App:
         self._choices: dict[str | None, bool] = {}
         self.tenancy, self.repeats = Tenancy(settings), Repeats(settings)
         self._recorder = recorder.start(settings)
+        self.request_log = logs.RequestLog(settings)
         self.metrics = Metrics(
             settings,
             snapshot=self.admission.snapshot,
@@ -199,6 +200,7 @@ class App:
         self.tenancy.configure(settings)
         self.repeats.configure(settings)
         self.explanations.configure(settings)
+        self.request_log.configure(settings)
         self.exact.settings = settings.estimate
         self._limit([one.name for one in met if not one.up])
         self.backends.introduce(met)
@@ -251,7 +253,7 @@ class App:
             await self._recorder.close()
 
     def _rooms(self) -> Rooms:
-        observers: list[Observer] = [self.classification, self.metrics, self.status, self.lately]
+        observers: list[Observer] = [self.classification, self.metrics, self.status, self.lately, self.request_log]
         if self._recorder is not None:
             observers.append(self._recorder)
         observers.append(self.explanations)
@@ -455,7 +457,7 @@ def run(loaded: Loaded, read: Callable[[], Loaded]) -> int:
     Raises:
         StartError: the proxy could not start.
     """
-    process.set_up_log()
+    logs.set_up(loaded.settings.log_format)
     process.raise_file_limit()
     return uvloop.run(_run(loaded, read))
 

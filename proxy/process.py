@@ -1,9 +1,7 @@
-"""What concerns the whole process: its log, its file limit, its garbage collector."""
+"""What concerns the whole process: its file limit, its garbage collector."""
 
 import gc
-import logging
 import resource
-import sys
 
 
 def calm_the_collector() -> None:
@@ -21,23 +19,3 @@ def raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-class OneLine(logging.Formatter):
-    """One event, one line: control characters in a message are escaped."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
-        """Write the message (logging)."""
-        text = super().formatMessage(record)
-        return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
-def set_up_log() -> None:
-    """Write the log to stderr, unless somebody has set it up already."""
-    root = logging.getLogger()
-    if root.handlers:
-        return
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)

@@ -128,6 +128,14 @@ class Settings(Section):
         pattern=r"^[A-Za-z0-9-]{1,64}$",
         description="Header that carries the request id: taken from the client, made when absent, sent back.",
     )
+    log_format: Literal["text", "json"] = Field(
+        default="text",
+        description="How the log on stderr is written: `text` for people, `json` for programs, one object in one line.",
+    )
+    access_log: bool = Field(
+        default=False,
+        description="Write one line for each finished request. Off: only requests that an engine failed are told.",
+    )
     why: dict[str, str] = Field(
         default={},
         description='Why a key differs from its default, and when it can go: `scheduling.drop_factor: "..."`. '

@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
             self._break(Broken(UpstreamError.PROTOCOL, str(error)))
         except Exception as error:  # noqa: BLE001 - whoever waits for this answer must hear of it
             _log.exception("relaying failed")
-            self._break(Broken(UpstreamError.PROTOCOL, f"relaying failed: {error!r}"))
+            self._break(Broken(UpstreamError.PROTOCOL, f"relaying failed: {type(error).__name__}"))
 
     def eof_received(self) -> None:
         """Let the transport close itself (asyncio); `connection_lost` says what that means for the answer."""

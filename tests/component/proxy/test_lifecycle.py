@@ -14,7 +14,7 @@ from engines import Engine, Peer, Received, chat_answer, chat_chunk, chat_events
 from proxy import app
 from proxy.listener import PureParserError, check_parser
 from proxy.policy.outcome import Outcome
-from proxy.process import OneLine
+from proxy.logs import TextLines
 
 
 @pytest.fixture
@@ -223,6 +223,6 @@ def test_the_pure_python_parser_is_refused(monkeypatch):
 @pytest.mark.parametrize("text", ["a\nb", "a\x1b[31mb", "a\u2028b", "a\rb"])
 def test_one_event_is_one_line_of_the_log(text):
     record = logging.LogRecord("x", logging.INFO, "f", 1, text, (), None)
-    line = OneLine("%(message)s").format(record)
+    line = TextLines("%(message)s").format(record)
     assert line.splitlines() == [line]
     assert "\x1b" not in line
