@@ -63,7 +63,7 @@ class Control:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             reply = await self._answer(reader, _user(writer.get_extra_info("socket")))
-            writer.write(json.dumps(reply, ensure_ascii=False).encode() + b"\n")
+            writer.write(json.dumps(reply).encode() + b"\n")
             await writer.drain()
         except (OSError, ValueError, TimeoutError) as error:
             _log.debug("an order came to nothing: %r", error)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,6 +14,8 @@ from proxy.settings import Settings
 KEPT = 10
 KEEP, BAD = "keep", "bad"
 VERDICTS = (KEEP, BAD)
+LARGEST_FILE = 4 * 2**20
+"""Of the state directory; what lanewise writes there is far smaller."""
 _SCHEMA = "lanewise.history/1"
 _SYSTEM = Path("/var/lib/lanewise")
 
@@ -117,9 +120,8 @@ class HistoryFile:
             OSError: it cannot be read.
             ValueError: it is no history.
         """
-        try:
-            document = json.loads(self.path.read_bytes())
-        except FileNotFoundError:
+        document = read_document(self.path)
+        if document is None:
             return History()
         if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
             raise ValueError(f"its schema is not {_SCHEMA}")
@@ -151,9 +153,30 @@ def _entry(document: Any) -> Entry:
     except TypeError as error:
         raise ValueError(f"an entry is not understood ({error})") from None
     words = (entry.sha, entry.text, entry.reason)
-    if not all(isinstance(word, str) for word in words) or entry.verdict not in {None, *VERDICTS}:
+    known = isinstance(entry.since, int | float) and (entry.verdict is None or entry.verdict in VERDICTS)
+    if not all(isinstance(word, str) for word in words) or not known:
         raise ValueError("an entry is not understood")
     return entry
+
+
+def read_document(path: Path) -> Any:
+    """Return the JSON document of a file of the state directory; None when the file is not there.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no regular file, larger than any that lanewise writes, or no JSON.
+    """
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is no regular file")  # to open a pipe would wait for whoever writes into it
+        if found.st_size > LARGEST_FILE:
+            raise ValueError(f"it is larger than {LARGEST_FILE // 2**20} MiB")
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def replace_file(path: Path, text: str) -> None:
@@ -164,7 +187,8 @@ def replace_file(path: Path, text: str) -> None:
     """
     file, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
     try:
-        with os.fdopen(file, "w", encoding="utf-8") as opened:
+        # A text from a shell may hold bytes that are no UTF-8: escaped, JSON still says the same.
+        with os.fdopen(file, "w", encoding="utf-8", errors="backslashreplace") as opened:
             opened.write(text)
             opened.flush()
             os.fsync(opened.fileno())

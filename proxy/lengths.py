@@ -18,7 +18,7 @@ from proxy import tasks
 from proxy.attempt import Engines, NotSentError, Outgoing, UnansweredError
 from proxy.classification import Classification
 from proxy.exchange import Exchange
-from proxy.history import replace_file
+from proxy.history import read_document, replace_file
 from proxy.policy.length import LengthEstimator
 from proxy.policy.ticket import Ticket
 from proxy.settings.estimate import Estimate
@@ -31,7 +31,6 @@ _log = logging.getLogger("lanewise")
 SCHEMA: Final = "lanewise.lengths/1"
 WRITE_EVERY_S: Final = 60.0
 """What was learned in this time is lost when the process is killed."""
-LARGEST_FILE: Final = 4 * 2**20
 _ASKABLE: Final = frozenset({Endpoint.CHAT, Endpoint.COMPLETIONS})
 """Endpoints whose prompt `/tokenize` takes as it is."""
 
@@ -106,14 +105,9 @@ def read_lengths(path: Path) -> Mapping[str, Any]:
         OSError: it cannot be read.
         ValueError: it is something else, or of another version.
     """
-    try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise ValueError(f"it is larger than {LARGEST_FILE // 2**20} MiB")
-        document = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    document = read_document(path)
+    if document is None:
         return {}
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"its schema is not {SCHEMA}")
     models = document.get("models")

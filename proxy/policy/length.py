@@ -41,6 +41,9 @@ ERROR_LEARNING_RATE = 0.05
 MODELS_AT_MOST = 64
 """Models that calibrations are kept for; the one that learned longest ago goes first."""
 
+_LARGEST = 1e9
+"""Largest count of tokens or answers that is believed, of an engine or of a file."""
+
 _CLASSES = tuple(START_TOKENS)
 _START = tuple(START_TOKENS.values())
 
@@ -124,18 +127,18 @@ class LengthEstimator:
             model: the model that counted.
             census: of the prompt.
             estimated: what `estimate` said when the request came; only the published error is made of it.
-            actual: `usage.prompt_tokens`; values below 1 are ignored.
+            actual: `usage.prompt_tokens`; values that cannot be are ignored.
         """
         parts = _parts(census)
-        if actual < 1 or not any(parts):
+        if not 1 <= actual <= _LARGEST or not any(parts):
             return
         calibration = self._calibration(model)
         calibration.learn(parts, actual)
         calibration.error += ERROR_LEARNING_RATE * (abs(estimated / actual - 1.0) - calibration.error)
 
     def learn_output(self, model: str | None, output_tokens: int) -> None:
-        """Learn how long one sequence of a model became; negative values are ignored."""
-        if output_tokens >= 0:
+        """Learn how long one sequence of a model became; values that cannot be are ignored."""
+        if 0 <= output_tokens <= _LARGEST:
             calibration = self._calibration(model)
             calibration.output += OUTPUT_LEARNING_RATE * (output_tokens - calibration.output)
 
@@ -206,5 +209,5 @@ def _parts(census: TextCensus) -> list[float]:
 
 
 def _number(value: Any, default: float) -> float:
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value < float("inf")
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= _LARGEST
     return float(value) if usable else default

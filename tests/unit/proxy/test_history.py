@@ -1,10 +1,11 @@
 """What is remembered of the configurations that were in force."""
 
 import json
+import os
 
 import pytest
 
-from proxy.history import BAD, KEEP, KEPT, Entry, History, HistoryFile, state_directory
+from proxy.history import BAD, KEEP, KEPT, LARGEST_FILE, Entry, History, HistoryFile, read_document, state_directory
 from proxy.settings import Settings
 
 
@@ -99,6 +100,17 @@ def test_no_file_is_an_empty_history(tmp_path):
         json.dumps(
             {"schema": "lanewise.history/1", "current": None, "entries": [{"sha": "a", "text": 1, "since": 0.0}]}
         ),
+        json.dumps(
+            {"schema": "lanewise.history/1", "current": None, "entries": [{"sha": "a", "text": "", "since": "0"}]}
+        ),
+        json.dumps(
+            {
+                "schema": "lanewise.history/1",
+                "current": None,
+                "entries": [{"sha": "a", "text": "", "since": 0, "verdict": "so-so"}],
+            }
+        ),
+        "[" * 99_999,
     ],
 )
 def test_what_is_no_history_is_an_error_and_not_a_crash(tmp_path, text):
@@ -106,6 +118,39 @@ def test_what_is_no_history_is_an_error_and_not_a_crash(tmp_path, text):
     file.path.write_text(text)
     with pytest.raises(ValueError):
         file.read()
+
+
+def test_what_no_lanewise_wrote_is_not_read(tmp_path):
+    pipe, folder, large, gone = (tmp_path / name for name in ("pipe", "folder", "large", "gone"))
+    os.mkfifo(pipe)
+    folder.mkdir()
+    with large.open("wb") as file:
+        file.truncate(LARGEST_FILE + 1)
+    for path, why in ((pipe, "no regular file"), (folder, "no regular file"), (large, "larger than 4 MiB")):
+        with pytest.raises(ValueError, match=why):
+            read_document(path)
+    assert read_document(gone) is None
+
+
+def test_a_link_is_followed_for_reading_and_replaced_by_writing(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    (tmp_path / "state").mkdir()
+    file = HistoryFile(tmp_path / "state", 1)
+    file.write(history("a"))
+    file.path.rename(elsewhere)
+    file.path.symlink_to(elsewhere)
+    assert file.read() == history("a")
+    file.write(history("b"))
+    assert (file.read(), file.path.is_symlink()) == (history("b"), False)
+    assert '"a"' in elsewhere.read_text()
+
+
+def test_a_reason_from_a_shell_whose_bytes_are_no_text_is_kept(tmp_path):
+    file = HistoryFile(tmp_path, 1)
+    made = history("a")
+    made.judge(BAD, os.fsdecode(b"slow \xff"))
+    file.write(made)
+    assert file.read() == made
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):

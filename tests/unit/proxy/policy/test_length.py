@@ -114,6 +114,14 @@ def test_a_count_below_one_teaches_nothing(actual):
     assert taught([(TextCensus(latin=4000), actual)]).state() == {}
 
 
+def test_counts_that_cannot_be_teach_nothing():
+    estimator = LengthEstimator()
+    for count in (10**400, 10**10):
+        estimator.learn("m", TextCensus(latin=400), 100, count)
+        estimator.learn_output("m", count)
+    assert estimator.state() == {}
+
+
 def test_an_empty_prompt_teaches_nothing():
     assert taught([(TextCensus(), 100)]).state() == {}
 
@@ -167,6 +175,7 @@ def test_what_was_learned_survives_a_restart_as_json():
         {"m": None},
         {"m": {"gains": 3}},
         {"m": {"gains": {"latin": "x", "digits": -1, "symbols": 1e9, "nonsense": 2}, "output": float("inf")}},
+        {"m": {"gains": {"latin": float("nan")}, "output": 10**400, "error": -1, "observations": 1e300}},
     ],
 )
 def test_what_cannot_be_restored_is_passed_over(state):
