@@ -134,6 +134,7 @@ def judged(label: str, repeats: Sequence[Repeat], slo: Slo, most_spread: float =
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "accepted": not reasons,
         "why": "; ".join(reasons),
+        "reasons": reasons,
         "repeats": [f"run-{number}" for number in range(1, len(repeats) + 1)],
         "most_spread": most_spread,
         "plan": manifest.get("plan"),
@@ -205,4 +206,6 @@ def print_baseline(document: dict[str, Any], out: Console) -> None:
     if document["accepted"]:
         out.print("This is a baseline. compare takes the folder as A.", style="bold")
     else:
-        out.print(f"This is not a baseline: {document['why']}.", style="bold yellow")
+        out.print("This is not a baseline:", style="bold yellow")
+        for reason in document["reasons"]:
+            out.print(f"- {reason}", style="yellow")

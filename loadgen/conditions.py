@@ -58,7 +58,7 @@ def unfit(name: str, side: Side) -> Iterator[str]:
     for number, repeat in enumerate(side.repeats, 1):
         which = f"run {name}" if len(side.repeats) == 1 else f"run {name}, repeat {number}"
         for caution in repeat.summary.warnings:
-            if caution.code in _VOIDS:
+            if caution.code in _VOIDS and caution.message not in (side.refused or ""):
                 yield f"{which}: {caution.message}"
 
 

@@ -243,8 +243,7 @@ def merge(
     files
         Trace files.
     weights
-        Like 9,1: nine requests of the first to one of the second, drawn by seed; the times of each are stretched over
-        the span of the first.
+        Like 9,1: nine requests of the first to one of the second, drawn by seed, over the span of the first.
     seed
         Of the draw.
     to
@@ -290,7 +289,8 @@ def synth(
     to
         azure, mooncake, bailian or lanewise.
     workload
-        Name of a shipped profile (chat, code, mixed) or path of a YAML file; needs --rows or --duration.
+        Name of a shipped profile (burst, chat, code, mixed) or path of a YAML file; needs --rows or
+        --duration.
     rows
         How many requests.
     duration
@@ -349,6 +349,10 @@ def _made(
     document = {"out": str(where.out), **made.document()}
     if skipped is not None and skipped.count:
         document["bad_lines"] = {"skipped": skipped.count, "examples": skipped.examples}
-    text = orjson.dumps(document).decode() + "\n" if where.json else shown.pairs(document)
+    if where.json:
+        text = orjson.dumps(document).decode() + "\n"
+    else:  # what is nothing needs no line, but that nothing of a trace was lost does
+        said = {"requests_written", "lost" if sources else ""}
+        text = shown.pairs({name: value for name, value in document.items() if value or name in said})
     (sys.stderr if out.to_stdout else sys.stdout).write(text)
     return Exit.DONE

@@ -274,6 +274,8 @@ def _is_gzip(path: Path) -> bool:
             return file.read(2) == b"\x1f\x8b"
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: is a directory; name the trace files in it, such as {path}/*.jsonl") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
 

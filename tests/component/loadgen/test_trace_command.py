@@ -83,7 +83,8 @@ def test_a_made_trace_can_be_replayed(here, tmp_path):
     plan = read_source(SourceOptions(traces=(path,))).plan
     assert 20 < len(plan) <= 50
     assert plan.span_s < 10
-    assert here("synth", "--workload", "chat", "--rows", "20", "--out", tmp_path / "w.csv")[0] == 0
+    code, out, _ = here("synth", "--workload", "chat", "--rows", "20", "--out", tmp_path / "w.csv")
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, ["out", "requests"])
     assert len(read_source(SourceOptions(traces=(tmp_path / "w.csv",))).plan) == 20
 
 
@@ -115,10 +116,11 @@ def test_bad_lines_stop_it_or_are_counted_as_asked(here, mooncake, tmp_path):
         (["synth", "--rows", "5", "--prompt", "5", "--output", "6", "--out", "-"], "give its --rate, or --rates"),
         (["synth", "--workload", "chat", "--prompt", "5", "--out", "OUT"], "--workload says rate and lengths"),
         (["info", "none.csv"], "none.csv: no such file"),
+        (["info", "FOLDER"], "is a directory; name the trace files in it"),
     ],
 )
 def test_a_wrong_call_exits_with_2_and_one_sentence(here, mooncake, tmp_path, arguments, said):
-    places = {"TRACE": mooncake(3), "OUT": tmp_path / "out"}
+    places = {"TRACE": mooncake(3), "OUT": tmp_path / "out", "FOLDER": tmp_path}
     code, out, err = here(*(places.get(one, one) for one in arguments))
     assert (code, out) == (2, "")
     assert said in err

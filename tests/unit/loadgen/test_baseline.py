@@ -3,8 +3,9 @@
 import re
 
 import pytest
+from rich.console import Console
 
-from loadgen.baseline import judged, store
+from loadgen.baseline import judged, print_baseline, store
 from loadgen.compare import NotComparableError, compare
 from loadgen.failure import UsageError
 from loadgen.journal import RunFolder
@@ -48,6 +49,7 @@ def test_what_is_no_baseline_says_why(repeats, ttfts, manifest, why):
     document = judged("base", repeats(*ttfts, **manifest), Slo())
     assert document["accepted"] is False
     assert re.search(why, document["why"])
+    assert document["why"] == "; ".join(document["reasons"])
 
 
 def test_a_difference_within_the_spread_of_the_repeats_is_noise(made, repeats, tmp_path):
@@ -71,6 +73,16 @@ def test_what_is_no_baseline_is_refused_as_one(made, repeats, tmp_path):
     other = made.folder("b", [made.ok(index) for index in range(120)])
     with pytest.raises(NotComparableError, match="A is not a baseline: all TTFT p50 spreads"):
         compare(RunFolder(tmp_path / "base"), other)
+
+
+def test_what_voids_a_repeat_is_said_once_and_each_reason_has_its_line(made, repeats, tmp_path, capsys):
+    document = store(tmp_path / "base", "base", repeats(0.40, 0.41, 0.42, loop_lag_p99_s=0.05), Slo(), 0.1)
+    print_baseline(document, Console(width=200))
+    told = capsys.readouterr().out.splitlines()
+    assert [line[:24] for line in told[-3:]] == [f"- run baseline, repeat {number}" for number in (1, 2, 3)]
+    with pytest.raises(NotComparableError) as refused:
+        compare(RunFolder(tmp_path / "base"), made.folder("b", [made.ok(index) for index in range(120)]))
+    assert str(refused.value).count("repeat 2") == 1
 
 
 def test_a_broken_baseline_file_is_named(tmp_path):
