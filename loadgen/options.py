@@ -78,7 +78,7 @@ class SourceOptions:
     format: str | None = None
     """azure, mooncake, bailian, burstgpt, servegen, sharegpt, log or lanewise; None: told by the content."""
     workload: str | None = None
-    """Name of a shipped profile (chat, code, mixed) or path of a YAML file; instead of `traces`."""
+    """Name of a shipped profile (burst, chat, code, mixed) or path of a YAML file; instead of `traces`."""
     start_s: Annotated[float, seconds("start")] = 0.0
     """Window start, seconds of the recording after its first request."""
     duration_s: Annotated[float | None, seconds("duration")] = None
@@ -161,8 +161,7 @@ class ReplayOptions:
     metrics_url: Annotated[str | None, named("metrics")] = None
     """The engine's /metrics, for prefix-cache counts; None: `/metrics` of the target."""
     engine_metrics: Annotated[tuple[str, ...], named("engine-metrics", negative="")] = ()
-    """The engine's /metrics, read once a second into the run folder; may be repeated, one per engine. Without it: the
-    page of `--metrics`, when it is a vLLM's. `none`: nothing is read."""
+    """The engine's /metrics, read each second; may be repeated, one per engine. `none`: nothing. Else `--metrics`."""
     card_metrics: Annotated[tuple[str, ...], named("card-metrics", negative="")] = ()
     """The /metrics of an npu-exporter, read once a second into the run folder; may be repeated, one per machine."""
     prometheus: str | None = None
