@@ -102,7 +102,7 @@ def metrics() -> str:
 def sample_families() -> Iterator[Metric]:
     """Yield every family of ours, of a proxy with one backend, one named model and a recorder."""
     settings = Settings.model_validate(
-        {"backends": [{"url": "http://127.0.0.1:8000", "name": _BACKEND, "models": [_MODEL]}]}
+        {"backends": [{"url": "http://127.0.0.1:8000", "name": _BACKEND, "models": [_MODEL], "kv_tokens": 1}]}
     )
     view = BackendView(
         _BACKEND, "http://127.0.0.1:8000", State.UP, waiting=0.0, running=0.0, kv_usage=0.0, scrape_age_s=0.0

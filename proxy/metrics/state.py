@@ -106,6 +106,13 @@ def _dispatch_families(backends: Sequence[BackendSnapshot], lanes: tuple[str, ..
         _BACKEND,
         (((of.name,), of.kv_tokens) for of in backends),
     )
+    yield gauge(
+        "inflight_limit_tokens",
+        "KV tokens that what runs on a backend may be expected to fill: `scheduling.kv_fraction` of its KV cache; no "
+        "series where its size is not known.",
+        _BACKEND,
+        (((of.name,), of.kv_limit) for of in backends if of.kv_limit is not None),
+    )
 
 
 def _installment_families(backends: Sequence[BackendSnapshot]) -> Iterator[Metric]:
@@ -155,9 +162,9 @@ def backend_families(views: Sequence[BackendView]) -> Iterator[Metric]:
     )
     yield gauge(
         "backend_state",
-        "1 for what a backend gets: closed (all that it may; also while it comes back slowly), half_open (one request at "
-        "a time, as a trial), open (nothing: it does not answer, or requests failed there), draining (nothing new, by "
-        "order).",
+        "1 for what a backend gets: closed (all that it may; also while it comes back slowly), half_open (one request "
+        "at a time, as a trial), open (nothing: it does not answer, or requests failed there), draining (nothing new, "
+        "by order).",
         ("backend", "state"),
         (((of.name, word), float(word == _breaker(of))) for of in views for word in _BREAKER),
     )

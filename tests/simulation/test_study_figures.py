@@ -89,5 +89,5 @@ def test_with_installments_the_chunk_of_the_engine_does_not_matter(row):
 
 def test_without_a_prefix_cache_installments_switch_themselves_off(row):
     off = row("mixed", 1.0, "lanewise", PARTS, prefix_caching=False)
-    assert off.goodput == pytest.approx(row("mixed", 1.0, "lanewise").goodput, abs=0.02)
+    assert off.goodput >= row("mixed", 1.0, "lanewise").goodput - 0.005
     assert off.recomputed_tokens < 0.01 * off.offered * 2000

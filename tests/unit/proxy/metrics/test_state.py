@@ -36,6 +36,15 @@ def test_waiting_running_and_budget_are_shown():
     } <= set(seen)
 
 
+def test_the_limit_of_the_kv_guard_is_shown_where_the_size_of_the_cache_is_known():
+    settings = Settings.model_validate(
+        {"backends": [{"url": "http://a:1", "name": "npu", "kv_tokens": 1000}, {"url": "http://b:1", "name": "mute"}]}
+    )
+    dispatcher = Dispatcher(settings.to_scheduling(), settings.to_backend_limits())
+    seen = [line for line in lines(scheduler_families(dispatcher.snapshot(0.0))) if "inflight_limit_tokens" in line]
+    assert seen == ['lanewise_inflight_limit_tokens{backend="npu"} 900.0']
+
+
 def test_a_limit_that_moved_shows_where_it_is_and_why():
     settings = Settings.model_validate(
         {"backends": [{"url": "http://a:1", "name": "npu"}], "scheduling": {"concurrency": 40}}

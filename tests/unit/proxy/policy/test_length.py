@@ -60,6 +60,20 @@ def test_twenty_kilobytes_of_one_kind_are_within_15_percent_after_50_observation
         assert estimator.estimate("m", facts(census=census)).tokens == pytest.approx(actual, rel=0.15)
 
 
+@pytest.mark.parametrize("per_image", [85, 765, 2700])
+def test_what_an_image_of_a_model_costs_is_learned_beside_the_text_around_it(per_image):
+    rng = random.Random(7)
+
+    def sample():
+        images, latin = rng.randint(1, 4), rng.randint(100, 2000)
+        return TextCensus(media_parts=images, latin=latin, messages=1), round(images * per_image + 0.22 * latin) + 5
+
+    estimator = taught([sample() for _ in range(50)])
+    for _ in range(20):
+        census, actual = sample()
+        assert estimator.estimate("m", facts(census=census)).tokens == pytest.approx(actual, rel=0.15)
+
+
 def test_kinds_that_come_mixed_do_not_spoil_each_other():
     rng = random.Random(6)
     true = {"latin": 0.2, "cjk": 1.1, "base64": 0.9, "other": 2.0, "symbols": 0.5, "digits": 1.0}
