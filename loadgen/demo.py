@@ -170,6 +170,7 @@ class _Demo:
             patience_short_s=_PATIENCE_SHORT_S,
             patience_long_s=_PATIENCE_LONG_S,
             metrics_url=f"{engine_url}/metrics",
+            no_certify=True,
             label=name,
             parameters=(("proxy", self._parameter(name)),),
         )

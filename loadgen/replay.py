@@ -15,6 +15,7 @@ import uvloop
 
 from loadgen.canary import Canary, Sung, read_canaries
 from loadgen.canary_ask import ask_canaries
+from loadgen.certify import certify, skipped
 from loadgen.client import Target, read_target
 from loadgen.failure import StopError, UsageError
 from loadgen.flight import Timeline
@@ -106,6 +107,8 @@ class _Job:
     canaries: tuple[Canary, ...]
     sung: list[Sung]
     """What they answered before the run."""
+    certificate: dict[str, Any]
+    """What the generator's own error was at this load."""
     told: dict[str, Any]
     """Premises, engine flags, proxy and floor, as far as they were told."""
 
@@ -140,6 +143,11 @@ async def _prepare(options: ReplayOptions) -> _Job:
     asker = Asker(target, key, options.metrics_url, insecure=options.insecure)
     facts = await asker.facts(options)
     sung = await ask_canaries(canaries, target, facts.model, key, insecure=options.insecure)
+    salt = options.salt or secrets.token_hex(8)
+    certificate = skipped("--no-certify")
+    if not options.no_certify:
+        asked = Asked(target, key, facts.model, facts.calibration, salt)
+        certificate = await certify(source.plan, options, asked)
     before = await asker.prefix_cache()
     reader = scrape.PageReader(target, key, insecure=options.insecure)
     try:
@@ -147,9 +155,22 @@ async def _prepare(options: ReplayOptions) -> _Job:
     except BaseException:
         await reader.close()
         raise
-    salt = options.salt or secrets.token_hex(8)
     return _Job(
-        options, target, key, source, asker, facts, salt, file_limit, before, reader, pages, canaries, sung, known
+        options,
+        target,
+        key,
+        source,
+        asker,
+        facts,
+        salt,
+        file_limit,
+        before,
+        reader,
+        pages,
+        canaries,
+        sung,
+        certificate,
+        known,
     )
 
 
@@ -291,6 +312,7 @@ def _manifest(job: _Job) -> dict[str, Any]:
         "proxy": job.told["proxy"],
         "floor": job.told["floor"],
         "calibration": _calibration(job),
+        "certificate": job.certificate,
         "speed": options.speed,
         "closed_loop": None if options.closed_loop is None else {"concurrency": options.closed_loop},
         "limits": {

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import IO
+from typing import IO, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -54,6 +54,8 @@ def print_summary(summary: Summary, out: Console) -> None:
         table.add_row(label, *cells)
     out.print(table)
     out.print(rates_line(summary))
+    if said := certificate_line(summary.notes.get("certificate")):
+        out.print(said)
     for line in telemetry_lines(summary.notes.get("telemetry")):
         out.print(line)
     for caution in summary.warnings:
@@ -68,6 +70,25 @@ def rates_line(summary: Summary) -> str:
         f"{tokens(summary.output_token_rate)} over the steady window of {summary.window_s:.1f} s; {drained} the drain "
         f"of {summary.drain_s:.1f} s and are in no rate; lag p99 {seconds(summary.lag.p99)}"
     )
+
+
+def certificate_line(certificate: Any) -> str:
+    """Write what the generator measured of itself before the run; empty where the manifest says nothing of it."""
+    if not isinstance(certificate, dict):
+        return ""
+    if why := certificate.get("skipped"):
+        return f"the generator's own error was not measured ({why})"
+    mean, p99 = float(certificate["ttft_error_mean_s"]), float(certificate["ttft_error_p99_s"])
+    return (
+        f"the generator's own TTFT error: mean {milliseconds(mean)}, p99 {milliseconds(p99)}, of "
+        f"{certificate['requests']} requests at {certificate['requests_per_s']:.0f}/s and "
+        f"{certificate['chunks_per_s']:.0f} chunks/s, up to {certificate['most_in_flight']} at once"
+    )
+
+
+def milliseconds(value: float) -> str:
+    """Write a small duration, with two digits after the point."""
+    return f"{value * 1e3:.2f} ms"
 
 
 def tokens(per_s: float) -> str:

@@ -205,6 +205,7 @@ def _cautions(
         yield Caution("incomplete", f"the run did not end by itself: {sent} of {planned} planned requests were sent")
     if limited is not None:
         yield Caution("client_limited", f"client-limited: {limited}; the target looks slower than it is")
+    yield from _certificate(manifest, lanes["all"].ttft.p50)
     yield from _few_samples(lanes)
     yield from _speed(manifest, lanes, lag)
     if closed := manifest.get("closed_loop"):
@@ -215,6 +216,21 @@ def _cautions(
     warm = _warm_cache(columns, manifest)
     if warm is not None:
         yield warm
+
+
+def _certificate(manifest: dict[str, Any], median_ttft_s: float) -> Iterable[Caution]:
+    """What the generator measured of itself before the run, where it weighs as much as a lag that voids a run."""
+    found = manifest.get("certificate")
+    if not isinstance(found, dict) or "ttft_error_mean_s" not in found:
+        return
+    error = float(found["ttft_error_mean_s"]) * float(manifest.get("speed", 1.0))
+    allowed = max(CLIENT_LAG_S, CLIENT_LAG_SHARE * (0.0 if np.isnan(median_ttft_s) else median_ttft_s))
+    if error > allowed:
+        yield Caution(
+            "certificate",
+            f"before the run the generator read TTFT {error * 1e3:.1f} ms too long at this load (mean, against its own "
+            f"endpoint; {allowed * 1e3:.1f} ms would do): use more --workers, or a machine with more free cores",
+        )
 
 
 def _few_samples(lanes: dict[str, LaneSummary]) -> Iterable[Caution]:
@@ -303,6 +319,7 @@ def _notes(columns: Columns, manifest: dict[str, Any]) -> dict[str, Any]:
         "most_in_flight": manifest.get("most_in_flight"),
         "connections": manifest.get("connections"),
         "prefix_cache": manifest.get("prefix_cache"),
+        "certificate": manifest.get("certificate"),
         "prompt_length_error_median": float(np.median(error)) if len(error) else None,
         "prompt_length_error_p99": float(np.quantile(np.abs(error), 0.99)) if len(error) else None,
     }

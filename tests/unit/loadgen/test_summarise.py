@@ -233,3 +233,10 @@ def test_answers_that_end_in_the_drain_are_counted_apart(made):
     summary = made.summary([made.ok(0), made.ok(1, ttft=30.0), made.ok(2)])
     assert summary.drained == 2
     assert summary.completed_rate == pytest.approx(0.5)
+
+
+def test_a_certificate_with_a_large_error_is_a_warning(made):
+    certificate = {"ttft_error_mean_s": 0.02}
+    assert "certificate" in codes(made.summary([made.ok(0, ttft=0.1)], certificate=certificate))
+    assert "certificate" not in codes(made.summary([made.ok(0, ttft=0.5)], certificate=certificate))
+    assert "certificate" not in codes(made.summary([made.ok(0)], certificate={"skipped": "--no-certify"}))
