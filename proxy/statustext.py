@@ -95,8 +95,10 @@ def _backends(backends: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _tenants(tenants: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("tenant", ">waiting", ">prompt tokens", ">running", ">granted", ">granted tokens", ">rejected")
-    words = ("waiting_requests", "waiting_tokens", "running", "granted", "granted_tokens", "rejected")
+    table = _table(
+        "tenant", ">waiting", ">prompt tokens", ">running", ">granted", ">granted tokens", ">rejected", ">dropped"
+    )
+    words = ("waiting_requests", "waiting_tokens", "running", "granted", "granted_tokens", "rejected", "dropped")
     for of in tenants:
         table.add_row(of["name"] or "-", *(str(of[word]) for word in words))
     return table

@@ -320,6 +320,8 @@ class LaneQueue:
         if job.drop_by - prefill <= now:
             self.remove(job, now)
             self.lane.dropped += 1
+            if job.account is not None:
+                job.account.dropped += 1
             dropped.append(job)
             return True
         if job.demoted or job.due_by - prefill > now:

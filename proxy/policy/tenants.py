@@ -35,6 +35,9 @@ class TenantSnapshot:
     granted_tokens: int
     """Prompt tokens."""
     rejected: int
+    """Refused at once."""
+    dropped: int
+    """Refused at their deadline."""
 
 
 class Account:
@@ -45,6 +48,7 @@ class Account:
         "_tokens_at",
         "backlog",
         "counter",
+        "dropped",
         "granted",
         "granted_tokens",
         "limits",
@@ -71,6 +75,7 @@ class Account:
         self.granted_tokens = 0
         """Prompt tokens granted, in all."""
         self.rejected = 0
+        self.dropped = 0
         self._tokens = NEVER
         self._tokens_at = 0.0
 
@@ -122,6 +127,7 @@ class Account:
             granted=self.granted,
             granted_tokens=self.granted_tokens,
             rejected=self.rejected,
+            dropped=self.dropped,
         )
 
     def _credit(self, now: float, rate: int) -> float:

@@ -99,8 +99,8 @@ def backends(found: Iterable[Mapping[str, Any]], say: Say, language: str) -> str
 
 def tenants(found: Iterable[Mapping[str, Any]], say: Say) -> str:
     """Return what each tenant waits for, runs and got."""
-    words = ("waiting_requests", "waiting_tokens", "running", "granted", "granted_tokens", "rejected")
-    heads = ("waiting", "prompt_tokens", "running", "granted", "granted_tokens", "rejected")
+    words = ("waiting_requests", "waiting_tokens", "running", "granted", "granted_tokens", "rejected", "dropped")
+    heads = ("waiting", "prompt_tokens", "running", "granted", "granted_tokens", "rejected", "dropped")
     columns = ((say("tenant"), False), *((say(head), True) for head in heads))
     return table(columns, [(text(of["name"] or None), *(number(of[word]) for word in words)) for of in found])
 

@@ -69,6 +69,7 @@ def test_what_tenants_hold_now_comes_from_the_dispatcher():
         granted=4,
         granted_tokens=400,
         rejected=1,
+        dropped=2,
     )
     metrics = SenderMetrics(SETTINGS)
     for name, value in (

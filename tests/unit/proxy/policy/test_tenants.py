@@ -120,6 +120,16 @@ def test_a_tenant_over_its_waiting_requests_is_rejected_and_others_wait(desk):
     assert [account(d, name).rejected for name in "ab"] == [1, 0]
 
 
+def test_what_a_deadline_takes_is_counted_for_its_tenant(desk):
+    d = desk(concurrency=1, drop_factor=1.0, fairness=Fairness())
+    d.offer(10, tenant="running")
+    d.offer(1000, tenant="a")
+    d.now = 0.9
+    d.wake()
+    assert d.refused == [(2, "expired", "queue_timeout")]
+    assert [account(d, name).dropped for name in ("a", "running")] == [1, 0]
+
+
 def test_waiting_requests_of_both_lanes_count(desk):
     d = desk(concurrency=1, fairness=limited(waiting_requests=1))
     d.offer(tenant="running")
