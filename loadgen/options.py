@@ -161,7 +161,7 @@ class ReplayOptions:
     metrics_url: Annotated[str | None, named("metrics")] = None
     """The engine's /metrics, for prefix-cache counts; None: `/metrics` of the target."""
     engine_metrics: Annotated[tuple[str, ...], named("engine-metrics", negative="")] = ()
-    """The engine's /metrics, read each second; may be repeated, one per engine. `none`: nothing. Else `--metrics`."""
+    """The engine's /metrics, read each second; may be repeated, one per engine. `none`: none. Default: `--metrics`."""
     card_metrics: Annotated[tuple[str, ...], named("card-metrics", negative="")] = ()
     """The /metrics of an npu-exporter, read once a second into the run folder; may be repeated, one per machine."""
     prometheus: str | None = None
