@@ -237,7 +237,11 @@ def healthcheck(source: Source = _NOTHING, *, ready: Annotated[bool, Parameter(n
     path = "/readyz" if ready else "/livez"
     status, body = _ask(_admin(source), path)
     if status != 200:
-        raise CommandError(FAILED, f"{path} answered {status}: {' '.join(body.split())[:200]}")
+        try:
+            why = str(json.loads(body)["reason"])
+        except (ValueError, KeyError, TypeError):
+            why = " ".join(body.split())[:200]
+        raise CommandError(FAILED, f"{path} answered {status}: {why}")
     return DONE
 
 
