@@ -13,6 +13,8 @@ _GUESSES = ("concurrency", "prefill_time_per_token", "step_time")
 """Keys of `scheduling` whose defaults are computed for an 8B model on one card."""
 KV_DIFFERS = 0.02
 """Sizes of the KV cache further apart than this share are different conditions."""
+KV_FULL, KV_FREE = 0.8, 0.5
+"""The guard is at its limit from this share of it on, and has no reason to be while less than that share is in use."""
 
 
 def check_limits(case: Case) -> Iterator[Said]:
@@ -20,6 +22,7 @@ def check_limits(case: Case) -> Iterator[Said]:
     for backend, engine in case.pairs():
         yield from _caps(case, backend, engine)
         yield from _kv(backend, engine)
+        yield from _kv_guard(case, backend, engine)
         yield from _context(case, engine)
         yield from _threshold(case, engine)
     yield from _measured(case)
@@ -73,11 +76,36 @@ def _kv(backend: Backend, engine: EngineFacts) -> Iterator[Said]:
         preempts = engine.second is None or engine.second.preemptions_total != 0
         yield Finding(
             "kv_tokens_differ",
-            Severity.ERROR if preempts else Severity.WARNING,
+            Severity.ERROR if preempts else Severity.INFO,
             engine.name,
             f"kv_tokens is {backend.kv_tokens}, the engine says {size}",
             "the guard lets more in than fits: the engine preempts, and computes prompts twice",
-            "remove kv_tokens of this backend: what the engine says is used then",
+            "remove kv_tokens of this backend: what the engine says is used then"
+            if preempts
+            else "remove kv_tokens of this backend when the engine begins to preempt",
+        )
+
+
+def _kv_guard(case: Case, backend: Backend, engine: EngineFacts) -> Iterator[Said]:
+    """The guard holds requests back while the engine's own cache is mostly free."""
+    told = case.proxy.backend(backend.label) if case.proxy is not None else None
+    usage = engine.second.kv_usage if engine.second is not None else None
+    if case.proxy is None or told is None or usage is None:
+        return
+    waits = [lane.get("name") for lane in case.proxy.status.get("lanes", ()) if lane.get("head_blocked") == "kv"]
+    held, limit = told.get("kv_tokens"), told.get("kv_limit")
+    if not waits or not isinstance(held, int) or not isinstance(limit, int):
+        return
+    if held >= KV_FULL * limit and usage < KV_FREE:
+        yield Finding(
+            "kv_guard_too_tight",
+            Severity.WARNING,
+            engine.name,
+            f"lane {' and '.join(map(str, waits))} waits for kv: {held} of {limit} tokens are expected to be in use "
+            f"there, and the engine has {usage:.0%} of its cache in use",
+            "prompts that share a beginning are counted in full, and with context parallel or a sliding window the "
+            "size that an engine tells is less than what fits: requests wait for nothing",
+            f"set kv_tokens: {2 * limit} for this backend, and look whether it preempts",
         )
 
 
@@ -254,12 +282,12 @@ def _in_force(case: Case) -> Iterator[Said]:
         yield Unknown("proxy", "the proxy", "nobody answers on its admin address: what it sees could not be asked")
         return
     running = case.proxy.status.get("config")
-    if running != case.settings.hash:
+    if running != case.config:
         yield Finding(
             "other_configuration",
             Severity.INFO,
             case.proxy.address,
-            f"the proxy runs configuration {running}, this one is {case.settings.hash}",
+            f"the proxy runs configuration {running}, this one is {case.config}",
             "what is said here of the configuration is not about what runs",
             "lanewise reload, or leave --config out and ask with --admin alone",
         )

@@ -32,6 +32,9 @@ class World:
     """At the two looks."""
     preemptions: tuple[float, float] = (0, 0)
     rejections: float | None = None
+    kv_usage: float = 0.2
+    blocked: str | None = None
+    """What the head of the long lane waits for."""
     caching: str = "True"
     ranks: int = 1
     version: str | None = "0.32.0"
@@ -60,6 +63,7 @@ class World:
             f"vllm:num_requests_running{gauge} {self.running}",
             f"vllm:num_requests_waiting{gauge} {self.waiting[look]}",
             f"vllm:num_preemptions_total{gauge} {self.preemptions[look]}",
+            f"vllm:kv_cache_usage_perc{gauge} {self.kv_usage}",
             "process_start_time_seconds 1764500000.25",
         ]
         if self.rejections is not None:
@@ -110,7 +114,7 @@ class World:
     def admin(self, settings: Settings) -> web.Application:
         told = {"name": "e", "in_flight": 4, "concurrency": 32, "installments": "on", "recomputed_tokens": 0}
         status = {
-            "lanes": [],
+            "lanes": [{"name": "long", "head_blocked": self.blocked}],
             "config": "0" if self.other_config else settings.hash,
             "reload": self.reload,
             "backends": [{**told, **(self.proxy or {})}],
@@ -189,6 +193,7 @@ PLANTED = {
     "same_engine_twice": World(twice=True),
     "caps_over_max_num_seqs": World(flags="--max-num-seqs 16"),
     "kv_tokens_differ": World(backend={"kv_tokens": 400_000}),
+    "kv_guard_too_tight": World(blocked="kv", proxy={"kv_tokens": 210_000, "kv_limit": 224_640}),
     "caps_beyond_context": World(settings={"lanes": {"long": {"output": {"ceiling": 40_000}}}}),
     "separate_without_threshold": World(**SEPARATE),
     "threshold_with_installments": World(flags=THRESHOLD),
@@ -228,6 +233,12 @@ def test_a_planted_fault_is_found_with_its_next_step(finding):
     assert all(one.seen and one.why and one.next for one in found)
 
 
+@pytest.mark.parametrize(("preemptions", "severity"), [((0, 0), "info"), ((0, 3), "error")])
+def test_more_kv_than_the_engine_tells_is_an_error_only_where_it_preempts(preemptions, severity):
+    world = World(backend={"kv_tokens": 400_000}, preemptions=preemptions)
+    assert [one.severity for one in examined(world).findings if one.id == "kv_tokens_differ"] == [severity]
+
+
 def test_every_finding_of_the_source_is_planted_and_documented(root):
     sources = "".join(path.read_text() for path in (root / "proxy/doctor").glob("*.py"))
     known = set(re.findall(r'Finding\(\s*"([a-z_]+)"', sources))
@@ -244,6 +255,9 @@ def test_every_finding_of_the_source_is_planted_and_documented(root):
         (World(flags=GOOD_FLAGS, **NO_PARTS, prompts=(1000, 900, 50)), "threshold_advisable"),  # nobody short gains
         (World(waiting=(1, 2), running=4, proxy={"in_flight": 6}), "engine_queue_grows"),
         (World(preemptions=(3, 3), backend={"kv_tokens": 249_600}), "preemptions"),
+        (World(preemptions=(3, 3)), "preemptions"),  # the engine tells the size: the guard has it
+        (World(blocked="kv", kv_usage=0.8, proxy={"kv_tokens": 210_000, "kv_limit": 224_640}), "kv_guard_too_tight"),
+        (World(blocked="cap", proxy={"kv_tokens": 210_000, "kv_limit": 224_640}), "kv_guard_too_tight"),
         (World(ranks=4, proxy={"installments": "on"}), "ranks_not_pinned"),  # it is seen to hit
         (World(ranks=4, proxy=None), "ranks_not_pinned"),  # each part names its rank: nothing says that this fails
         (World(caching="False", prompts=(1000, 0, 0)), "prefix_caching_off"),
@@ -284,11 +298,12 @@ async def test_the_simulated_engine_behind_a_real_proxy_is_healthy(start):
     server = EngineServer(load_profile("8b"), ServerOptions(model="8b", speed=100.0))
     async with serving(server.application()) as port:
         named = [{"url": f"http://127.0.0.1:{port}", "name": "sim", "engine_flags": GOOD_FLAGS}]
-        proxy = await start(backends=named, timeouts={"idle_connection": "40ms"})
+        tenants = {"by": "key", "named": [{"name": "search", "keys": ["59" * 32]}]}  # not told, and so not hashed again
+        proxy = await start(backends=named, timeouts={"idle_connection": "40ms"}, tenants=tenants)
         called = Visit(None, proxy[-1].app.admin_listen, apart_s=0.0)
         case = await gather(called, TODAY, None)
         result = diagnosis(judge(case))
-    assert case.settings.hash == proxy[-1].app.settings.hash
+    assert case.config == proxy[-1].app.settings.hash
     assert [found.id for found in result.findings] == ["start_values_guessed"]
     assert {one.id for one in result.unknown} == {"traffic", "installments_pay"}
 
