@@ -119,6 +119,13 @@ class Case:
     today: dt.date
     proxy: ProxyFacts | None = None
     traffic: Traffic | None = None
+    told_hash: str | None = None
+    """Hash of the settings, where a proxy told them: without secrets and digests of keys they would have another."""
+
+    @property
+    def config(self) -> str:
+        """Hash of the configuration that is judged."""
+        return self.settings.hash if self.told_hash is None else self.told_hash
 
     def pairs(self) -> Iterator[tuple[Backend, EngineFacts]]:
         """Yield each backend with what its engine said; engines that did not answer are left out."""

@@ -156,8 +156,8 @@ async def ask_proxy(asker: Asker, address: Address) -> ProxyFacts | None:
     return ProxyFacts(str(address), status, samples(metrics.text) if metrics.status == 200 else {})
 
 
-async def ask_settings(asker: Asker, address: Address) -> Settings:
-    """Return the settings that a running proxy has in force; secrets are left out.
+async def ask_settings(asker: Asker, address: Address) -> tuple[Settings, str]:
+    """Return the settings that a running proxy has in force, secrets left out, and the hash they have there.
 
     Raises:
         GatherError: nobody is there, or it is another version that does not tell them.
@@ -165,7 +165,7 @@ async def ask_settings(asker: Asker, address: Address) -> Settings:
     url = f"http://{reachable(address)}/config.json"
     try:
         document = (await asker.get(url)).document()
-        return Settings.model_validate(document["settings"])
+        return Settings.model_validate(document["settings"]), str(document["config"])
     except (GatherError, KeyError, TypeError, ValueError) as error:
         why = str(error) if isinstance(error, GatherError) else "its configuration is not understood by this version"
         raise GatherError(f"the proxy with its admin listener at {address} cannot be asked: {why}") from None

@@ -62,16 +62,18 @@ async def gather(called: Visit, today: dt.date, traffic: Traffic | None) -> Case
         GatherError: the settings are a proxy's, and it does not tell them.
     """
     async with Asker() as asker:
-        settings = called.settings or await ask_settings(asker, called.admin)
+        settings, told_hash = called.settings, None
+        if settings is None:
+            settings, told_hash = await ask_settings(asker, called.admin)
         engines = await ask_engines(asker, settings, called.apart_s)
         proxy = await ask_proxy(asker, called.admin)
     if traffic is None and proxy is not None:
         traffic = from_metrics(proxy.metrics)
-    return Case(settings, engines, today, proxy, traffic)
+    return Case(settings, engines, today, proxy, traffic, told_hash)
 
 
 def _asked(case: Case) -> str:
     up = sum(engine.error is None for engine in case.engines)
     proxy = "no running proxy" if case.proxy is None else f"the proxy at {case.proxy.address}"
     seen = "no traffic known" if case.traffic is None else f"{case.traffic.requests} prompts from {case.traffic.source}"
-    return f"asked: {up} of {len(case.engines)} engines, {proxy}; {seen}; configuration {case.settings.hash}"
+    return f"asked: {up} of {len(case.engines)} engines, {proxy}; {seen}; configuration {case.config}"
