@@ -133,6 +133,7 @@ async def test_the_client_gets_what_it_would_have_got_without_parts(sim, fields,
 async def test_what_the_engine_says_of_its_cache_is_known_before_the_first_request(sim):
     _, proxy = await sim({"block_size": 16})
     assert seen(proxy).installments is Mode.UNKNOWN
+    assert seen(proxy).kv_limit == int(0.9 * 16 * TINY.kv_blocks)
     await (await proxy.client()).post(long_chat())
     assert seen(proxy).installments is Mode.ON
     _, proxy = await sim({"prefix_caching": False})
