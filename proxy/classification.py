@@ -19,7 +19,7 @@ from proxy.policy.shadow import Decision, Would
 from proxy.policy.ticket import Ticket
 from proxy.wire import bodies, caps
 from proxy.wire.facts import Facts
-from proxy.wire.invalid import certain_refusal
+from proxy.wire.invalid import MODEL_CHARS, certain_refusal
 from proxy.wire.marks import MARK_CHARS, prefix_marks
 from proxy.wire.paths import Route
 
@@ -64,7 +64,7 @@ class Classification:
         if exchange.mode is Mode.ENFORCE and (refusal := certain_refusal(route.endpoint, document)) is not None:
             raise bad_request(refusal)
         wanted = self._want_blocks or self.has_choice(
-            model if isinstance(model := document.get("model"), str) else None
+            model if isinstance(model := document.get("model"), str) and len(model) <= MODEL_CHARS else None
         )
         facts = bodies.read_facts(route.endpoint, document, exchange.request_bytes, want_blocks=wanted)
         exchange.facts = facts

@@ -66,8 +66,8 @@ class Explanations:
         """
         if self.wanted and (exchange.facts is not None or exchange.reason is not None):
             exchange.body = b""
-            if exchange.facts is not None and exchange.facts.blocks:
-                exchange.facts = exchange.facts._replace(blocks=())
+            if exchange.facts is not None and (exchange.facts.blocks or exchange.facts.cache_salt):
+                exchange.facts = exchange.facts._replace(blocks=(), cache_salt=None)
             self._kept.append(exchange)
 
     def of(self, exchange: Exchange) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Tenancy:
     def __init__(self, settings: Settings) -> None:
         self._random = secrets.token_bytes(32)
         self._told_apart: set[str] = set()
+        self._salt = b""
         self.configure(settings)
 
     def __repr__(self) -> str:
@@ -43,7 +44,10 @@ class Tenancy:
         self._of_key = {digest: one.name for one in chosen.named for digest in one.keys}
         self._most = chosen.told_apart
         salt = self._random if chosen.salt is None else chosen.salt.get_secret_value().encode()
-        self._salt = blake2b(salt, digest_size=32).digest()
+        key = blake2b(salt, digest_size=32).digest()
+        if key != self._salt or len(self._told_apart) > self._most:
+            self._told_apart.clear()  # those labels come no more, or are more than may be: they keep no place
+        self._salt = key
         self._trusted: tuple[IPv4Network | IPv6Network, ...] = settings.trusted_networks
         self._priority = settings.priority
         self._may_ask = frozenset(settings.priority.tenants)
@@ -57,7 +61,8 @@ class Tenancy:
         if self._by == "off":
             return None
         if self._by == "header":
-            value = request.headers.get(self._header, "").strip()
+            values = request.headers.getall(self._header, ())
+            value = values[0].strip() if len(values) == 1 else ""  # of two, one may be the client's own
             if value and trusts(self._trusted, request.remote):
                 return value if value in self._names else self._hashed("h", value)
         key = api_key(request)

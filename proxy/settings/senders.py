@@ -16,7 +16,7 @@ _HASHED = re.compile(r"t-[0-9a-f]{8}")
 
 def sender_problems(settings: "Settings") -> tuple[Problem, ...]:
     """Return what cannot work."""
-    return (*_named(settings), *_trust(settings), *_references(settings), *_lengths(settings))
+    return (*_named(settings), *_salts(settings), *_trust(settings), *_references(settings), *_lengths(settings))
 
 
 def _named(settings: "Settings") -> Iterator[Problem]:
@@ -29,6 +29,14 @@ def _named(settings: "Settings") -> Iterator[Problem]:
     for digest, times in Counter(digest for one in named for digest in one.keys).items():
         if times > 1:
             yield Problem("tenants.named", f"the key {digest[:8]}... is listed {times} times; it belongs to one tenant")
+
+
+def _salts(settings: "Settings") -> Iterator[Problem]:
+    for key, salt in (("tenants.salt", settings.tenants.salt), ("recorder.salt", settings.recorder.salt)):
+        if salt is not None and not salt.get_secret_value():
+            yield Problem(
+                key, "it is empty, so anybody could try out what is hashed; leave the key out for a random one"
+            )
 
 
 def _trust(settings: "Settings") -> Iterator[Problem]:

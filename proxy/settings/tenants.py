@@ -45,7 +45,8 @@ class TenantShare(Section):
 
     weight: float = Field(
         default=1.0,
-        gt=0,
+        ge=0.001,
+        le=1000,
         description="Its share beside the others: 2 gets twice the tokens of 1 while both wait.",
     )
     waiting_requests: Count | None = Field(

@@ -1,10 +1,12 @@
 """Request bodies of every dialect, decoded, become `Facts`."""
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Final
 
 from proxy.wire.caps import CAP_KEYS
 from proxy.wire.facts import Endpoint, Facts, OutputFields
+from proxy.wire.invalid import MODEL_CHARS
 from proxy.wire.prompts import Document, Prompt, read_prompt
 from proxy.wire.values import as_bool, as_int, as_str
 
@@ -54,7 +56,7 @@ def read_facts(
     kv_transfer = document.get("kv_transfer_params") is not None
     return Facts(
         endpoint=endpoint,
-        model=as_str(document.get("model")),
+        model=_kept(document.get("model")),
         stream=stream,
         asks_usage=_stream_option(document, "include_usage"),
         may_ask_usage=stream and not kv_transfer and _may_ask_usage(endpoint, document),
@@ -67,12 +69,21 @@ def read_facts(
         output=_output(endpoint, document),
         truncate_prompt_tokens=as_int(document.get("truncate_prompt_tokens")),
         priority=as_int(document.get("priority")),
-        cache_salt=as_str(document.get("cache_salt")),
+        cache_salt=_kept(document.get("cache_salt")),
         kv_transfer=kv_transfer,
         splittable=_splittable(endpoint, document, prompt),
         # Several prompts have no one prefix.
         blocks=tuple(prompt.blocks) if prompt.prompts <= 1 else (),
     )
+
+
+def _kept(value: object) -> str | None:
+    """Return a name that is kept beyond its request; of one that is absurdly long, what tells it from others."""
+    name = as_str(value)
+    if name is None or len(name) <= MODEL_CHARS:
+        return name
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{name[: MODEL_CHARS - len(digest)]}{digest}"
 
 
 def _stream_option(document: Document, key: str) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import pickle
 from pathlib import Path
 
 import aiohttp
@@ -243,3 +244,14 @@ def test_a_dry_run_uses_what_a_proxy_has_learned_here(dry, tmp_path):
     assert dry(document, "--set", f"state_dir={state}")[1]["estimate"]["tokens"] > 2 * plain
     (state / "lengths-9100.json").write_text("{")
     assert dry(document, "--set", f"state_dir={state}")[1]["estimate"]["tokens"] == plain
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe", "passthrough"])
+async def test_what_is_kept_does_not_grow_with_what_a_client_sends(start, mode):
+    _engine, proxy = await start(healthy, mode=mode)
+    names = {"model": "m" * 200_000, "cache_salt": "s" * 200_000, "user": "u" * 200_000}
+    await (await proxy.client()).post({**chat("x" * 200_000), **names})
+    await proxy.ended()
+    (kept,) = proxy.app.explanations._kept
+    assert len(pickle.dumps(kept)) < 10_000
+    assert max(len(model or "") for model in (*proxy.app._contexts, *proxy.app._choices, "")) <= 1024

@@ -5,6 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from proxy.settings import Settings
 from proxy.tenancy import Tenancy
@@ -81,6 +82,28 @@ def test_a_reload_keeps_the_hashes_that_were_given():
         Settings.model_validate({"backends": ["http://127.0.0.1:1"], "tenants": {"by": "key", "told_apart": 1}})
     )
     assert who.tenant(ask(x_api_key=KEY)) == label
+
+
+@pytest.mark.parametrize("change", [{"salt": "another"}, {"told_apart": 1}])
+def test_labels_that_come_no_more_or_are_too_many_keep_no_place(change):
+    plain = {"by": "key", "told_apart": 2, "salt": "first"}
+    who = tenancy(tenants=plain)
+    before = {who.tenant(ask(x_api_key=f"key {n}")) for n in range(2)}
+    who.configure(Settings.model_validate({"backends": ["http://127.0.0.1:1"], "tenants": {**plain, **change}}))
+    after = [who.tenant(ask(x_api_key=f"new key {n}")) for n in range(3)]
+    told_apart = change.get("told_apart", 2)
+    assert [label == "other" for label in after] == [n >= told_apart for n in range(3)]
+    assert before.isdisjoint(after)
+
+
+def test_a_header_that_comes_twice_names_nobody():
+    """One of the two may be the client's own, passed on by the gateway."""
+    who = tenancy(trusted_networks=["10.0.0.0/8"], tenants={"by": "header", "named": [named("acme"), {"name": "beta"}]})
+    twice = ask(x_api_key=KEY)
+    twice._headers = CIMultiDictProxy(
+        CIMultiDict([("x-tenant-id", "beta"), ("x-tenant-id", "gamma"), ("x-api-key", KEY)])
+    )
+    assert who.tenant(twice) == "acme"
 
 
 # ---------------------------------------------------------------- classes

@@ -32,6 +32,8 @@ NAMED = {"by": "key", "named": [{"name": "acme", "keys": [DIGEST]}]}
             "tenants.named",
             "the key abababab... is listed 2 times",
         ),
+        ({"tenants": {"salt": ""}}, "tenants.salt", "it is empty"),
+        ({"recorder": {"salt": ""}}, "recorder.salt", "it is empty"),
         ({"tenants": {"by": "header"}}, "tenants.by", "counts only from trusted_networks, and there are none"),
         ({"priority": {"allowed": "trusted"}}, "priority.allowed", "nobody may ask"),
         ({"priority": {"high_at_most": 1}}, "priority.low_from", "1 is not above high_at_most (1)"),

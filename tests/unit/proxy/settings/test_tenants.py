@@ -43,6 +43,12 @@ def test_a_plain_key_is_refused_with_the_command_that_makes_its_digest(keys):
     assert "sk-plain-key" not in str(caught.value)
 
 
+@pytest.mark.parametrize("weight", [0, -1, 1e-320, 1e300, float("inf"), float("nan")])
+def test_a_weight_with_which_somebody_would_never_or_always_be_next_is_refused(weight):
+    with pytest.raises(ValidationError, match="weight"):
+        Tenants.model_validate({"others": {"weight": weight}})
+
+
 def test_the_bare_word_off_is_no_false():
     assert Tenants.model_validate({"by": False}).by == "off"
     assert Priority.model_validate({"allowed": False}).allowed == "off"

@@ -250,3 +250,12 @@ def test_every_request_recorded_at_a_real_engine_gives_facts(shared: Path) -> No
     assert read["compl_prompt_too_long_ids"].prompt_tokens == 17_000
     assert read["chat_image_on_text_model"].census.media_parts == 1
     assert read["chat_max_tokens_string"].output.cap is not None
+
+
+def test_of_absurdly_long_names_only_what_tells_them_apart_is_kept() -> None:
+    long = chat(model="m" * 100_000, cache_salt="s" * 100_000)
+    other = chat(model="m" * 100_000 + "n", cache_salt="s" * 100_000 + "t")
+    assert [len(name or "") for name in (long.model, long.cache_salt)] == [1024, 1024]
+    assert (long.model, long.cache_salt) == (chat(model="m" * 100_000).model, chat(cache_salt="s" * 100_000).cache_salt)
+    assert (long.model != other.model, long.cache_salt != other.cache_salt) == (True, True)
+    assert chat(model="m" * 1024).model == "m" * 1024
