@@ -14,7 +14,7 @@ from pathlib import Path
 import uvloop
 from prometheus_client.metrics_core import Metric
 
-from proxy import logs, process, recorder, tasks
+from proxy import logs, process, recorder, tasks, tracing
 from proxy.account import Account, Observer
 from proxy.admin import Admin
 from proxy.admission import Admission
@@ -112,6 +112,7 @@ class App:
         self.tenancy, self.repeats = Tenancy(settings), Repeats(settings)
         self._recorder = recorder.start(settings)
         self.request_log = logs.RequestLog(settings)
+        self.spans = tracing.start(settings)
         self.metrics = Metrics(
             settings,
             snapshot=self.admission.snapshot,
@@ -251,11 +252,15 @@ class App:
         await self._admin.close()
         if self._recorder is not None:
             await self._recorder.close()
+        if self.spans is not None:
+            await self.spans.close()
 
     def _rooms(self) -> Rooms:
         observers: list[Observer] = [self.classification, self.metrics, self.status, self.lately, self.request_log]
         if self._recorder is not None:
             observers.append(self._recorder)
+        if self.spans is not None:
+            observers.append(self.spans)
         observers.append(self.explanations)
         feeding = Feeding(self.engines, self.admission, self.backends, self.classification, self._ranks)
         return Rooms(
@@ -269,6 +274,7 @@ class App:
             self.repeats,
             self.explanations,
             self.exact,
+            self.spans,
         )
 
     def _make_listener(self, corridor: Corridor) -> Listener:
@@ -412,12 +418,13 @@ def build(settings: Settings, loaded: Loaded | None = None, read: Callable[[], L
         read: reads it again; without it nothing can be reloaded.
 
     Raises:
-        StartError: aiohttp without its C parser, or a trace directory that cannot be written.
+        StartError: aiohttp without its C parser, a trace directory that cannot be written, or tracing without
+            OpenTelemetry.
     """
     try:
         check_parser()
         return App(settings, loaded, read)
-    except (PureParserError, recorder.RecorderError) as error:
+    except (PureParserError, recorder.RecorderError, tracing.TracingError) as error:
         raise StartError(str(error)) from None
 
 

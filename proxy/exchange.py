@@ -149,6 +149,9 @@ class Exchange:
     """One sentence for people about what ended it."""
     ended: float | None = None
 
+    span: Any = None
+    """Its span, until that has ended; None: it is not traced. See `proxy.tracing`."""
+
     @property
     def model(self) -> str | None:
         """Model the body names."""

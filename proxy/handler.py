@@ -36,6 +36,7 @@ from proxy.policy.ticket import Grant
 from proxy.relay import Patience
 from proxy.repeats import Repeats
 from proxy.tenancy import Tenancy
+from proxy.tracing import Spans, with_fields
 from proxy.wire import headers
 
 _log = logging.getLogger("lanewise")
@@ -76,6 +77,8 @@ class Rooms:
     repeats: Repeats
     explanations: Explanations
     exact: ExactLengths
+    spans: Spans | None = None
+    """None: nothing is traced."""
 
 
 class Corridor:
@@ -140,6 +143,8 @@ class Corridor:
 
     async def _walk(self, request: web.BaseRequest, exchange: Exchange, client: ClientSide) -> bool:
         limits, rooms = self._limits, self._rooms
+        if rooms.spans is not None:
+            rooms.spans.begin(exchange, request.raw_headers)
         route = accept.check_head(request)
         exchange.mode = limits.modes.of(request)
         exchange.explained = rooms.explanations.asked(request)
@@ -307,7 +312,8 @@ class Corridor:
 def _outgoing(request: web.BaseRequest, exchange: Exchange, body: bytes) -> Outgoing:
     address = request.remote or ""
     peer = headers.Peer(address=address, host=request.headers.get("Host", ""))
-    return Outgoing(request.method, exchange.path, body, request.raw_headers, peer)
+    fields = request.raw_headers if exchange.span is None else with_fields(request.raw_headers, exchange.span)
+    return Outgoing(request.method, exchange.path, body, fields, peer)
 
 
 def _with_clamp(client: ClientSide, exchange: Exchange) -> ClientSide:

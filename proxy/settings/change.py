@@ -10,7 +10,7 @@ from proxy.settings.model import Settings
 from proxy.settings.sections import PRESETS
 from proxy.settings.tree import leaves, value_at
 
-_AT_START = ("listen", "admin", "state_dir", "log_format", "recorder.", "estimate.remember")
+_AT_START = ("listen", "admin", "state_dir", "log_format", "tracing.", "recorder.", "estimate.remember")
 """Bound, opened or named once, when the process starts. With a dot: the whole section."""
 _STEERING = (
     *("mode", "scheduling.", "installments.", "lanes.", "limits.prompt_tokens", "estimate.tokenize", "estimate.near"),

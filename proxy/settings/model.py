@@ -41,6 +41,7 @@ from proxy.settings.sections import (
     Timeouts,
 )
 from proxy.settings.tenants import Priority, Tenants, read_list
+from proxy.settings.tracing import Tracing
 from proxy.settings.units import Address
 
 _SECRET: dict[str, Any] = {"why": True, "recorder": {"salt"}, "probes": {"api_key"}, "tenants": {"salt"}}
@@ -96,6 +97,7 @@ class Settings(Section):
     prefixes: Prefixes = Prefixes()
     recorder: Recorder = Recorder()
     metrics: Metrics = Metrics()
+    tracing: Tracing = Tracing()
     explain: Explain = Explain()
     tenants: Tenants = Tenants()
     priority: Priority = Priority()

@@ -11,7 +11,8 @@ from packaging.version import Version
 
 def floors_of_the_project(root):
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    requirements = [Requirement(text) for text in project["dependencies"]]
+    optional = [text for extra in project.get("optional-dependencies", {}).values() for text in extra]
+    requirements = [Requirement(text) for text in (*project["dependencies"], *optional)]
     return {req.name: next(spec.version for spec in req.specifier if spec.operator == ">=") for req in requirements}
 
 

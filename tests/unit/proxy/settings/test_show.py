@@ -141,6 +141,7 @@ def _other(key):
         "length_policies": '[{"models": ["m"], "output": {"ceiling": 9}}]',
         "estimate.timeout": "300ms",
         "measured.date": "2026-11-30",
+        "tracing.endpoint": "http://127.0.0.1:4318/v1/traces",
         "limits.prompt_tokens": "1m",
         "limits.body": "300MiB",
         "scheduling.drop_factor": 3,
