@@ -10,14 +10,16 @@ settings.register_profile("lanewise", deadline=None)
 settings.load_profile("lanewise")
 
 ROOT = Path(__file__).resolve().parent.parent
-E2E = ROOT / "tests" / "e2e"
+ALONE = tuple(
+    ROOT / "tests" / path for path in ("e2e", "component/loadgen/test_corner.py", "component/loadgen/sim/test_server.py")
+)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what starts several processes and looks at the clock: beside other tests it would measure those."""
     for item in items:
-        if E2E in item.path.parents:
+        if any(item.path.is_relative_to(path) for path in ALONE):
             item.add_marker(pytest.mark.alone)
 
 
