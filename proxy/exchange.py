@@ -40,6 +40,15 @@ class UpstreamError(StrEnum):
 
 
 _CLASSES = {-1: "high", 1: "low"}
+_SAID = {
+    UpstreamError.RESET: "the engine closed the connection before it answered",
+    UpstreamError.TIMEOUT: "the engine did not answer in time",
+    UpstreamError.PROTOCOL: "the engine's answer could not be understood",
+    UpstreamError.HTTP_4XX: "the engine refused the request",
+    UpstreamError.HTTP_5XX: "the engine failed",
+    UpstreamError.STREAM_ERROR: "the engine ended its stream with an error",
+    UpstreamError.TRUNCATED_STREAM: "the engine's answer ended before its end",
+}
 
 
 @dataclass(slots=True)
@@ -219,6 +228,17 @@ class Exchange:
     def cached_tokens(self) -> int | None:
         """Prompt tokens that came from the engine's prefix cache."""
         return self.usage.cached_tokens if self.usage is not None else None
+
+    @property
+    def own_detail(self) -> str:
+        """`detail`, where lanewise has worded it: what an engine says in an error may quote the prompt."""
+        if self.upstream_error is UpstreamError.CONNECT:
+            return self.detail
+        if self.upstream_error is not None:
+            return _SAID.get(self.upstream_error, "")
+        if self.upstream_status is not None and self.upstream_status >= 400:
+            return f"the engine answered {self.upstream_status}"
+        return self.detail
 
     def say_what_was_told(self) -> None:
         """Let its usage say what the client was told about the prefix cache."""

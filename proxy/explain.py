@@ -95,7 +95,7 @@ class Explanations:
             "reason": None if exchange.reason is None else exchange.reason.value,
             "phase": None if exchange.phase is None else exchange.phase.value,
             "status": exchange.status,
-            "detail": exchange.detail,
+            "detail": exchange.own_detail,
             "would": _would(exchange),
             "times_s": {
                 "first_token": _rounded(exchange.ttft_s),

@@ -18,7 +18,7 @@ from typing import Any, Literal, TextIO
 
 import orjson
 
-from proxy.exchange import Exchange, UpstreamError
+from proxy.exchange import Exchange
 from proxy.policy.outcome import Outcome
 from proxy.settings import Settings
 
@@ -34,9 +34,6 @@ PROBLEMS = 20
 """Lines about failed requests in any `PROBLEMS_S`; more are counted in the next line."""
 PROBLEMS_S = 10.0
 _PROBLEMS = frozenset({Outcome.BACKEND_ERROR.value, Outcome.BACKEND_TIMEOUT.value, Outcome.TRUNCATED.value})
-_OURS = frozenset({Outcome.REJECTED.value, Outcome.EXPIRED.value, Outcome.DRAINING.value, Outcome.TOO_LONG.value})
-"""Outcomes whose detail is a sentence of ours with numbers in it."""
-
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
@@ -211,7 +208,6 @@ class RequestLog:
 def request_fields(exchange: Exchange) -> dict[str, Any]:
     """Return what the log says of a finished request; what is not known is left out."""
     outcome = None if exchange.outcome is None else exchange.outcome.value
-    ours = (outcome in _OURS and exchange.upstream_status is None) or exchange.upstream_error is UpstreamError.CONNECT
     found: dict[str, Any] = {
         "request_id": exchange.request_id,
         "endpoint": exchange.endpoint.value,
@@ -230,7 +226,7 @@ def request_fields(exchange: Exchange) -> dict[str, Any]:
         "total_s": _rounded(exchange.total_s),
         "prompt_tokens": exchange.prompt_tokens or exchange.prompt_tokens_estimated,
         "output_tokens": exchange.output_tokens,
-        "detail": exchange.detail if ours and exchange.detail else None,
+        "detail": None if outcome == Outcome.INVALID.value else exchange.own_detail or None,
     }
     return {key: value for key, value in found.items() if value is not None}
 

@@ -68,7 +68,7 @@ class Status:
                     "reason": exchange.reason.value if exchange.reason is not None else None,
                     "waited_s": _rounded(exchange.queue_s),
                     "prompt_tokens_estimated": exchange.prompt_tokens_estimated,
-                    "detail": exchange.detail,
+                    "detail": exchange.own_detail,
                 }
             )
 

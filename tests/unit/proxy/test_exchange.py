@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.exchange import Exchange, to_record
+from proxy.exchange import Exchange, UpstreamError, to_record
 from proxy.policy.limits import Mode
 from proxy.policy.outcome import Outcome, Phase, Reason
 from proxy.policy.shadow import Decision, Would
@@ -116,3 +116,13 @@ def test_a_record_names_the_tenant_by_its_label_and_a_class_that_is_not_the_norm
     assert (to_record(exchange).tenant, to_record(exchange).priority) == (None, None)
     exchange.tenant, exchange.priority = "acme", -1
     assert (to_record(exchange).tenant, to_record(exchange).priority) == ("acme", "high")
+
+
+def test_what_an_engine_said_is_never_our_own_detail():
+    def told(**more):
+        return Exchange("id", 1.0, 0.0, detail="SECRET", **more).own_detail
+
+    assert [kind for kind in UpstreamError if "SECRET" in told(upstream_error=kind)] == [UpstreamError.CONNECT]
+    assert [kind for kind in UpstreamError if not told(upstream_error=kind)] == []
+    assert told(upstream_status=400) == "the engine answered 400"
+    assert told() == told(upstream_status=200) == "SECRET"

@@ -112,8 +112,8 @@ def test_an_engine_that_dies_does_not_fill_the_log(caplog):
 
 def test_an_engine_s_words_are_not_repeated_and_ours_are():
     assert "detail" not in request_fields(failed(upstream_status=400, outcome=Outcome.INVALID))
-    assert "detail" not in request_fields(failed())
-    assert "detail" not in request_fields(failed(outcome=Outcome.TOO_LONG, upstream_status=400))
+    frame = failed(upstream_status=200, upstream_error=UpstreamError.STREAM_ERROR)
+    assert request_fields(frame)["detail"] == "the engine ended its stream with an error"
     full = failed(outcome=Outcome.REJECTED, reason=Reason.QUEUE_FULL, detail="3 wait and at most 3 may")
     assert request_fields(full)["detail"] == "3 wait and at most 3 may"
     nobody = failed(upstream_error=UpstreamError.CONNECT, detail="cannot connect")
