@@ -11,7 +11,8 @@ settings.load_profile("lanewise")
 
 ROOT = Path(__file__).resolve().parent.parent
 ALONE = tuple(
-    ROOT / "tests" / path for path in ("e2e", "component/loadgen/test_corner.py", "component/loadgen/sim/test_server.py")
+    ROOT / "tests" / path
+    for path in ("e2e", "component/loadgen/test_corner.py", "component/loadgen/sim/test_server.py")
 )
 
 
