@@ -37,7 +37,7 @@ def test_prompts_and_chats_are_read_with_what_is_known_of_the_answer(written):
         ("{}", "must be a list"),
         ("[]", "1 to 50"),
         ("- 3", "entry 1: is no mapping"),
-        ("- {prompt: a, anser: b}", "unknown key 'anser'"),
+        ("- {prompt: a, answr: b}", "unknown key 'answr'"),
         ("- {answer: b}", "needs prompt or messages"),
         ("- {prompt: a, messages: [b]}", "one of the two"),
         ("- {prompt: ''}", "prompt must be text"),
