@@ -206,10 +206,9 @@ class Exchange:
     def overhead_s(self) -> float | None:
         """Our own seconds: neither queued nor waiting for the engine. None when no engine answered."""
         granted = self.granted if self.final_granted is None else self.final_granted
-        stamps = (self.offered, granted, self.sent, self.answered, self.ended)
-        if any(stamp is None for stamp in stamps):
+        offered, sent, answered, ended = self.offered, self.sent, self.answered, self.ended
+        if offered is None or granted is None or sent is None or answered is None or ended is None:
             return None
-        offered, granted, sent, answered, ended = (stamp or 0.0 for stamp in stamps)
         return (offered - self.arrived - self.tokenize_s) + (sent - granted) + max(0.0, ended - answered)
 
     @property

@@ -46,14 +46,15 @@ LONGEST_EXEMPLAR = 128 - len(EXEMPLAR_LABEL)
 class Histogram:
     """Counts per bucket and a sum; `observe` is a bisect and two additions."""
 
-    __slots__ = ("bounds", "counts", "latest", "total")
+    __slots__ = ("bounds", "counts", "latest_ids", "latest_values", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
-        self.latest: dict[int, tuple[str, float]] = {}
-        """The last request of a bucket, id and value; nothing in it of buckets whose requests had no id."""
+        self.latest_ids: list[str | None] = [None] * (len(bounds) + 1)
+        """The last request of each bucket; None: there was none, or none with an id."""
+        self.latest_values = [0.0] * (len(bounds) + 1)
 
     def observe(self, value: float) -> None:
         """Count one value; a value on a bound belongs to that bound's bucket."""
@@ -65,7 +66,8 @@ class Histogram:
         bucket = bisect_left(self.bounds, value)
         self.counts[bucket] += 1
         self.total += value
-        self.latest[bucket] = (request_id, value)
+        self.latest_ids[bucket] = request_id
+        self.latest_values[bucket] = value
 
     @property
     def count(self) -> int:
@@ -84,8 +86,8 @@ class Histogram:
     def exposed(self) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
         """Return `buckets`, those that have an example with it: OpenMetrics shows it, the text format does not."""
         rows: list[tuple[str, float] | tuple[str, float, Exemplar]] = [*self.buckets()]
-        for bucket, (request_id, value) in self.latest.items():
-            if len(request_id) <= LONGEST_EXEMPLAR:
+        for bucket, (request_id, value) in enumerate(zip(self.latest_ids, self.latest_values, strict=True)):
+            if request_id is not None and len(request_id) <= LONGEST_EXEMPLAR:
                 rows[bucket] = (*rows[bucket][:2], Exemplar({EXEMPLAR_LABEL: request_id}, value))
         return rows
 
