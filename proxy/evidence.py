@@ -1,6 +1,7 @@
 """What the end of a request says about its backend: it works, it fails, it is busy, or nothing at all.
 
-A 4xx says nothing: it is about the request. Neither do a client that left or stopped reading, and our own shutdown.
+A 4xx says nothing: it is about the request, and so is a 501, for what is not built in. Neither do a client that left
+or stopped reading, and our own shutdown.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from proxy.wire.retryafter import retry_after_s
 
 BUSY = frozenset({429, 503})
 """Statuses by which an engine that works says that it has enough to do."""
+_NOT_BUILT_IN = 501
 
 
 def _nobody(*_told: Any) -> None:
@@ -56,7 +58,7 @@ def report(reports: Reports, exchange: Exchange, began: float, head: Head | None
     if status in BUSY:
         assert head is not None
         reports.busy(name, retry_after_s(head.get(b"retry-after"), head.get(b"retry-after-ms")))
-    elif status >= 500:
+    elif status >= 500 and status != _NOT_BUILT_IN:
         reports.fault(name, began, f"answered {status}")
     elif exchange.upstream_error is UpstreamError.STREAM_ERROR:
         if not _about_the_request(error):
@@ -82,7 +84,7 @@ def report_answer(reports: Reports, name: str, began: float, status: int, asked_
     """
     if status in BUSY:
         reports.busy(name, asked_s)
-    elif status >= 500:
+    elif status >= 500 and status != _NOT_BUILT_IN:
         reports.fault(name, began, f"answered {status}")
     elif status < 300:
         reports.served(name, began)
@@ -91,4 +93,4 @@ def report_answer(reports: Reports, name: str, began: float, status: int, asked_
 def _about_the_request(error: ErrorSeen | None) -> bool:
     """Whether an error frame says with a 4xx code that the request was wrong."""
     code = "" if error is None else error.code or ""
-    return code.isdecimal() and 400 <= int(code) < 500
+    return len(code) == len("400") and code.isascii() and code.isdecimal() and code.startswith("4")

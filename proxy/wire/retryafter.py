@@ -14,13 +14,13 @@ def retry_after_s(retry_after: bytes, retry_after_ms: bytes = b"") -> float | No
         retry_after_ms: value of `retry-after-ms`, which is more precise and goes first.
 
     Returns:
-        Seconds, from 0 to a day; None when neither says.
+        Seconds, from 0 to a day (what is more than a day is a day); None when neither says.
     """
     for value, scale in ((retry_after_ms, 0.001), (retry_after, 1.0)):
         try:
             seconds = float(value) * scale
         except ValueError:
             continue
-        if 0 <= seconds <= _MOST_S:
-            return seconds
+        if seconds >= 0:
+            return min(seconds, _MOST_S)
     return None

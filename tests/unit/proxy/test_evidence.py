@@ -37,12 +37,12 @@ def test_a_whole_answer_shows_that_it_works():
     assert ended(200, outcome=Outcome.OK) == [("served", "a", 5.0)]
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 408, 413, 422])
-def test_a_4xx_says_nothing(status):
+@pytest.mark.parametrize("status", [400, 401, 404, 408, 413, 422, 501])
+def test_what_is_about_the_request_says_nothing(status):
     assert ended(status, outcome=Outcome.INVALID) == []
 
 
-@pytest.mark.parametrize("status", [500, 501, 502, 504, 529])
+@pytest.mark.parametrize("status", [500, 502, 504, 505, 529])
 def test_a_5xx_is_a_fault(status):
     assert ended(status, outcome=Outcome.BACKEND_ERROR) == [("fault", "a", 5.0, f"answered {status}")]
 
@@ -54,7 +54,9 @@ def test_one_that_says_it_has_enough_to_do_is_busy_as_long_as_it_says(status):
     assert ended(status, b"retry-after: 3", b"retry-after-ms: 250") == [("busy", "a", 0.25)]
 
 
-@pytest.mark.parametrize(("code", "fault"), [(None, True), ("500", True), ("internal", True), ("400", False)])
+@pytest.mark.parametrize(
+    ("code", "fault"), [(None, True), ("500", True), ("internal", True), ("400", False), ("4" * 5000, True)]
+)
 def test_an_error_inside_a_stream_is_a_fault_unless_it_is_about_the_request(code, fault):
     said = ended(
         200,
@@ -80,6 +82,7 @@ def test_a_broken_answer_is_a_fault():
     [
         (200, [("served", "a", 5.0)]),
         (400, []),
+        (501, []),
         (500, [("fault", "a", 5.0, "answered 500")]),
         (503, [("busy", "a", 2.0)]),
     ],
