@@ -188,8 +188,8 @@ class Progress:
 
     elapsed_s: float
     """Seconds of the plan (wall clock times speed) since the first due time."""
-    span_s: float
-    """Due time of the last request, seconds of the plan."""
+    span_s: float | None
+    """Due time of the last request, seconds of the plan; None in a closed loop, which has no due times."""
     planned: int
     sent: int
     in_flight: int

@@ -273,9 +273,11 @@ class _Run:
 
     def _progress(self) -> Progress:
         plan, sending = self._job.plan, self._sending
+        span_s = plan.span_s if self._job.options.closed_loop is None else None
+        over = sending.sender.sent == len(plan) if span_s is None else sending.elapsed_s > span_s
         return Progress(
             elapsed_s=sending.elapsed_s,
-            span_s=plan.span_s,
+            span_s=span_s,
             planned=len(plan),
             sent=sending.sender.sent,
             in_flight=sending.sender.in_flight,
@@ -283,7 +285,7 @@ class _Run:
             rejected=sending.outcomes[LoadOutcome.REJECTED],
             failed=failed_of(sending.outcomes),
             lag_p99_s=sending.recent_lag_p99_s,
-            draining=sending.stops > 0 or sending.elapsed_s > plan.span_s,
+            draining=sending.stops > 0 or over,
         )
 
 

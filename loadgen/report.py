@@ -35,7 +35,7 @@ def seconds(value: float) -> str:
 
 def share(value: float) -> str:
     """Write a share of one."""
-    return "-" if math.isnan(value) else f"{value:.3f}"
+    return "-" if math.isnan(value) else f"{value:z.3f}"
 
 
 def rate(value: float) -> str:
@@ -163,8 +163,9 @@ def _count(value: float) -> str:
 def progress_line(progress: Progress) -> str:
     """Write how far a replay is, in one line."""
     state = "draining" if progress.draining else "sending"
+    span = "" if progress.span_s is None or progress.draining else f" of {progress.span_s:.0f}"
     return (
-        f"{state} {progress.sent}/{progress.planned}, at {progress.elapsed_s:.0f} of {progress.span_s:.0f} s, "
+        f"{state} {progress.sent}/{progress.planned}, at {progress.elapsed_s:.0f}{span} s, "
         f"in flight {progress.in_flight}, ok {progress.ok}, rejected {progress.rejected}, failed {progress.failed}, "
         f"lag p99 {seconds(progress.lag_p99_s)}"
     )

@@ -54,6 +54,14 @@ async def test_a_closed_loop_keeps_so_many_in_flight_and_is_labelled(engine, ask
     assert "closed_loop" in {caution.code for caution in summarise(folder).warnings}
 
 
+async def test_a_closed_loop_drains_when_the_last_one_was_sent_and_not_before(engine, asking):
+    seen = []
+    await replay_in_loop(asking(engine.url, rows=8, gap=0.0, closed_loop=3), on_progress=seen.append)
+    assert {progress.span_s for progress in seen} == {None}
+    assert all(progress.draining == (progress.sent == 8) for progress in seen)
+    assert seen[-1].draining
+
+
 @pytest.mark.parametrize("more", [{"closed_loop": 0}, {"closed_loop": 2, "source": {"turns": Turns.AFTER_ANSWER}}])
 async def test_a_closed_loop_that_makes_no_sense_sends_nothing(engine, asking, more):
     with pytest.raises(UsageError, match="--closed-loop"):

@@ -4,7 +4,7 @@ import pytest
 
 from loadgen.compare import compare
 from loadgen.options import Progress
-from loadgen.report import console, print_comparison, print_summary, progress_line, rates_line, seconds
+from loadgen.report import console, print_comparison, print_summary, progress_line, rates_line, seconds, share
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,17 @@ def test_a_comparison_shows_both_sides_what_changed_and_the_verdict(made):
 def test_progress_is_one_line():
     line = progress_line(Progress(12.0, 60.0, 100, 20, 3, 15, 1, 1, 0.0012, draining=False))
     assert line == "sending 20/100, at 12 of 60 s, in flight 3, ok 15, rejected 1, failed 1, lag p99 1.2 ms"
+
+
+def test_a_closed_loop_and_a_drain_have_no_end_that_is_known_before():
+    closed = progress_line(Progress(12.0, None, 100, 20, 3, 15, 1, 1, 0.0012, draining=False))
+    assert closed.startswith("sending 20/100, at 12 s, in flight 3")
+    over = progress_line(Progress(70.0, 60.0, 9, 9, 3, 6, 0, 0, 0.0, draining=True))
+    assert over.startswith("draining 9/9, at 70 s, ")
+
+
+def test_a_share_that_rounds_to_nothing_has_no_sign():
+    assert [share(value) for value in (-0.0001, 0.25, float("nan"))] == ["0.000", "0.250", "-"]
 
 
 def test_the_rates_say_what_only_the_drain_completed(made):
