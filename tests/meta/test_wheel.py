@@ -7,6 +7,8 @@ import zipfile
 
 import pytest
 
+from proxy.statuspage import ASSETS
+
 
 @pytest.fixture(scope="module")
 def wheel(root, tmp_path_factory):
@@ -30,6 +32,12 @@ def test_the_shipped_configuration_and_profiles_are_inside(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     shipped = [name.split("/share/lanewise/")[1] for name in names if "/share/lanewise/" in name]
     assert {"config/minimal.yaml", "config/sim/8b.yaml", "config/workloads/mixed.yaml"} <= set(shipped)
+
+
+def test_the_files_of_the_status_page_are_inside_with_the_licence_of_its_charts(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    wanted = {*ASSETS, "uPlot.LICENSE"}
+    assert {name.rpartition("/")[2] for name in names if name.startswith("proxy/statuspage/assets/")} == wanted
 
 
 @pytest.mark.slow
