@@ -207,12 +207,15 @@ class Guide:
             closed_loop=concurrency,
             label=f"{concurrency} in flight",
         )
-        for _ in range(TRIES):
+        self._say(f"  {concurrency} in flight: {rows} requests are sent")  # it may take minutes until the next line
+        for left in reversed(range(TRIES)):
             folder = self._run("knee", _rung_name(concurrency), options)
             facts = facts_of(folder, self._walk.slo)
             if not facts.summary.client_limited:
                 return rung_of(concurrency, facts.summary, facts.tokens_per_s)
             _set_aside(folder.path)
+            if left:
+                self._say(f"  {concurrency} in flight: the load generator was late, so that does not count; once more")
         raise StepError(
             "knee",
             f"the load generator could not keep up with {concurrency} in flight, {TRIES} times; run it again with the "

@@ -100,8 +100,10 @@ def test_an_engine_that_is_never_brought_to_its_limit_has_no_knee(walked):
 
 def test_a_step_whose_generator_was_late_is_tried_again(walked):
     walked.engine.late_tries = 2
-    steps, _ = walked()
+    steps, said = walked()
     assert steps["knee"]["cap"] == 9
+    assert said[2] == "  1 in flight: 16 requests are sent"
+    assert [line for line in said if "late" in line] == said[3:5]
     assert len(list(walked.engine.root.glob("3-knee/c001-client-limited-*"))) == 2
 
 
