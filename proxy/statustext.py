@@ -23,6 +23,8 @@ def write(status: Mapping[str, Any], console: Console | None = None) -> None:
     out.print(f"{state}, version {status['version']}, configuration {status['config']}, up {status['uptime_s']:.0f} s")
     _write_reload(out, status["mode"], status["reload"])
     out.print(_lanes(status["lanes"]))
+    if status.get("last_minute"):  # a proxy of an older version does not tell
+        out.print(_last_minute(status["last_minute"]))
     out.print(_backends(status["backends"]))
     if status["tenants"]:
         out.print(_tenants(status["tenants"]))
@@ -63,6 +65,16 @@ def _lanes(lanes: Sequence[Mapping[str, Any]]) -> Table:
             str(of["granted_late"]),
             str(of["dropped"]),
         )
+    return table
+
+
+def _last_minute(lanes: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("last minute", ">finished", ">refused", ">failed", ">wait p95 s", ">TTFT p95 s", ">TPOT p95 ms")
+    for of in lanes:
+        times = [of["wait_p95_s"], of["ttft_p95_s"]]
+        tpot = "-" if of["tpot_p95_s"] is None else f"{1000 * of['tpot_p95_s']:.0f}"
+        counts = (str(of[word]) for word in ("finished", "refused", "failed"))
+        table.add_row(of["lane"], *counts, *("-" if value is None else f"{value:.2f}" for value in times), tpot)
     return table
 
 

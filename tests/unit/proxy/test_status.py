@@ -151,6 +151,16 @@ def test_the_terminal_shows_lanes_backends_and_rejections(parts):
     assert [word for word in ("short", "long", "npu-0", "queue_full", "<b>full</b>") if word not in text] == []
 
 
+def test_the_terminal_shows_the_last_minute(parts):
+    document = parts[0].document()
+    times = {"wait_p95_s": 0.254, "ttft_p95_s": None, "tpot_p95_s": 0.0312}
+    document["last_minute"] = [{"lane": "short", "finished": 71, "refused": 3, "failed": 2, **times}]
+    out = io.StringIO()
+    write(document, Console(file=out, width=160))
+    row = out.getvalue().split("last minute")[1].splitlines()[1]
+    assert row.split() == ["short", "71", "3", "2", "0.25", "-", "31"]
+
+
 def test_a_failed_reload_and_what_was_said_are_shown_everywhere():
     in_force = InForce(SETTINGS)
     backends = Backends(SETTINGS, lambda _name, _up: None)
