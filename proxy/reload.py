@@ -195,7 +195,9 @@ class Reloader:
     async def _roll_back(self, reason: str) -> Report:
         entry = self._history.earlier_good()
         if entry is None:
-            raise Refused("no configuration is known that was in force before this one and was not judged bad")
+            told = "no configuration is known that was in force before this one and was not judged bad"
+            _log.warning("not rolled back: %s", told)  # nothing was tried: no change counts as failed
+            return self._report(done=False, sentences=[told])
         self._check_busy()
         new = self._restore(entry)
         found = self._compare(new)
