@@ -126,7 +126,7 @@ def moves(found: Sequence[Mapping[str, Any]], say: Say, language: str) -> str:
     )
     rows = [
         (
-            text(of["at"]),
+            f"<time>{text(of['at'])}</time>",
             text(of["backend"]),
             f"{number(of['before'])} → {number(of['after'])}",
             with_meaning(of["cause"], meaning(language, of["cause"])),
@@ -153,7 +153,7 @@ def rejections(found: Sequence[Mapping[str, Any]], say: Say, language: str) -> s
     )
     rows = [
         (
-            text(of["at"]),
+            f"<time>{text(of['at'])}</time>",
             text(of["lane"] or "-"),
             with_meaning(of["reason"] or of["outcome"], meaning(language, of["reason"] or of["outcome"])),
             duration(of["waited_s"]),

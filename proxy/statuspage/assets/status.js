@@ -2,6 +2,7 @@
 // Looks again every few seconds: tables come from the same page, charts from history.json. All words come from the page.
 (() => {
   const REPLACED = ["now", "tables"];
+  const LEAST_S = 300; // a process that is younger than this draws on the right side only
   const WHOLE = [1, 2, 5].flatMap((first) => [0, 1, 2, 3, 4, 5, 6].map((power) => first * 10 ** power)).sort((a, b) => a - b);
   const refreshMs = Number(document.documentElement.dataset.refreshMs) || 5000;
   const stale = document.getElementById("stale");
@@ -36,7 +37,7 @@
       height: 165,
       cursor: { sync: { key: "lanewise" }, drag: { x: false, y: false } },
       scales: {
-        x: { time: true, range: (_, __, last) => [last - keptS, last] },
+        x: { time: true, range: (_, first, last) => [Math.min(Math.max(last - keptS, first), last - LEAST_S), last] },
         y: { range: (_, __, most) => [0, unit === "%" ? 1 : Math.max(unit === "s" ? 0.1 : 1, (most || 0) * 1.12)] },
       },
       axes: [
