@@ -9,8 +9,10 @@ from prometheus_client.metrics_core import Metric
 
 _END = b"# EOF\n"
 _HEADINGS = (b"# HELP ", b"# TYPE ", b"# UNIT ")
-SLICE = 64
+SLICE = 32
 """Samples that are written in a row: a sample takes 10 to 20 microseconds, OpenMetrics the most."""
+PAUSE_S = 0.002
+"""Between two slices: longer than a slice, so that streams have most of the processor while a scrape goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +30,18 @@ def content_type(accept: str) -> str:
     return choose_encoder(accept)[1]
 
 
-async def render(families: Iterable[Metric], accept: str) -> AsyncIterator[bytes]:
+async def render(families: Iterable[Metric], accept: str, *, pause_s: float = PAUSE_S) -> AsyncIterator[bytes]:
     """Write families slice by slice, letting the event loop run in between.
 
     Args:
         families: what to write; made one at a time as the writing goes on.
         accept: the `Accept` header of the scrape.
+        pause_s: for which the event loop is left alone between two slices; 0: for one turn.
     """
     encode, kind = choose_encoder(accept)
     for family in families:
         for part in slices(family):
-            await asyncio.sleep(0)
+            await asyncio.sleep(pause_s)
             text = encode(_Families((part,))).removesuffix(_END)
             yield text if part.samples[:1] == family.samples[:1] else _without_headings(text)
     if kind.startswith("application/openmetrics-text"):

@@ -224,7 +224,8 @@ def test_alerts_fire_from_what_they_name(tmp_path, server, address, until):
         stack.callback(proxy.stop)
         for _ in range(3):  # one runs, two wait: the queue is full
             pool.submit(ask, listen, 3000)
-        watched.wait("the queue is full", lambda: ask(listen, 5) == 429)
+        watched.wait("the queue is full", lambda: bool(watched.series('lanewise_queue_depth{lane="short"} == 2')))
+        assert ask(listen, 5) == 429
         # The disk of the recorder takes no more: no file of the process may grow.
         resource.prlimit(proxy.process.pid, resource.RLIMIT_FSIZE, (0, 0))
         file.write_text("backends: [")

@@ -35,7 +35,7 @@ def drain(generator):
 
 @pytest.mark.parametrize("accept", ["", "text/plain", OPENMETRICS])
 def test_a_chunked_scrape_is_the_whole_scrape_in_pieces(accept):
-    parts = drain(render(families(), accept))
+    parts = drain(render(families(), accept, pause_s=0))
     assert b"".join(parts) == render_at_once(families(), accept)
     assert len(parts) >= len(families())
 
@@ -71,11 +71,13 @@ def test_openmetrics_names_a_request_for_a_bucket_and_the_text_form_does_not():
 def test_a_large_family_is_written_in_slices_under_one_heading(accept):
     rows = [((f"lane{i}",), float(i)) for i in range(2 * SLICE + 1)]
     family = counter("requests", "Requests.", ("lane",), rows)
-    parts = drain(render([family], accept))
+    parts = drain(render([family], accept, pause_s=0))
     assert b"".join(parts) == render_at_once([family], accept)
     assert len([part for part in parts if part != b"# EOF\n"]) == 3
     assert [len(part.samples) for part in slices(family)] == [SLICE, SLICE, 1]
 
 
 def test_a_family_without_samples_keeps_its_heading():
-    assert b"# HELP lanewise_requests_total" in b"".join(drain(render([counter("requests", "R.", ("lane",), ())], "")))
+    assert b"# HELP lanewise_requests_total" in b"".join(
+        drain(render([counter("requests", "R.", ("lane",), ())], "", pause_s=0))
+    )
