@@ -43,6 +43,7 @@ _ELSEWHERE = {
     "floor": ("loadgen.floor:floor", "The link's own latencies, directly and through the proxy."),
     "baseline": ("loadgen.baseline:baseline", "Repeats of one replay, and whether their spread makes a baseline."),
     "knee": ("loadgen.sweep:knee", "Find the concurrency before which TPOT crosses its SLO."),
+    "report": ("loadgen.reporting:report", "A run, or two compared, as one HTML file."),
     "shots": ("loadgen.shots:shots", "The requests of a run as a table, CSV or Parquet."),
     "export": ("loadgen.export:export", "A run as OpenMetrics samples, or as a benchmark report of llm-d."),
     "demo": ("loadgen.demo:app", "The whole loop on this machine, with a before/after table."),

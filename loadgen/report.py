@@ -136,7 +136,7 @@ def print_comparison(comparison: Comparison, out: Console) -> None:
     for metric, following in pairwise((*comparison.metrics, None)):
         if metric is not None:
             last = following is not None and metric.in_verdict and not following.in_verdict
-            table.add_row(*_metric_cells(metric), end_section=last)
+            table.add_row(*metric_cells(metric), end_section=last)
     out.print(table)
     for change in comparison.changes:
         follows = "" if change.counts else ", which follows from the rest"
@@ -146,7 +146,8 @@ def print_comparison(comparison: Comparison, out: Console) -> None:
     out.print(f"verdict: {comparison.verdict}. {comparison.why}", style="bold")
 
 
-def _metric_cells(metric: Metric) -> list[str]:
+def metric_cells(metric: Metric) -> list[str]:
+    """Write one line of a comparison: name, A, B, B - A, interval, effect."""
     write = {"s": seconds, "share": share, "count": _count, "rate": rate, "MB": _megabytes}[metric.unit]
     interval = "" if metric.low is None or metric.high is None else f"{write(metric.low)} … {write(metric.high)}"
     return [metric.name, write(metric.a), write(metric.b), write(metric.b - metric.a), interval, metric.effect]

@@ -72,3 +72,15 @@ def made_run(tmp_path):
     (folder / "manifest.json").write_text(json.dumps({"schema": "lanewise.run/1", "complete": True}))
     (folder / "shots.jsonl").write_text("")
     return folder
+
+
+async def test_the_report_is_one_file(run, tmp_path):
+    file = tmp_path / "run.html"
+    assert await asyncio.to_thread(exported, "report", run, "--out", file, "--lang", "zh") == 0
+    assert (await asyncio.to_thread(file.read_text)).startswith("<!doctype html>")
+
+
+async def test_a_report_of_two_runs_that_cannot_be_compared_says_why(run, tmp_path):
+    file = tmp_path / "two.html"
+    assert await asyncio.to_thread(exported, "report", run, run, "--out", file) == 0
+    assert "Not comparable" in await asyncio.to_thread(file.read_text)
