@@ -132,9 +132,9 @@ async def _storm() -> dict[str, Any]:
     finished: list[float] = []
     async with start(config, service(_SERVICE_S)) as station:
 
-        async def insist() -> None:
+        async def insist(number: int) -> None:
             for _ in range(3):
-                answer = (await station.ask(chat(), 20.0)).answer
+                answer = (await station.ask(chat(user=f"client {number}"), 20.0)).answer
                 statuses.append(answer.status)
                 if answer.status == 200:
                     finished.append(time.monotonic())
@@ -143,7 +143,7 @@ async def _storm() -> dict[str, Any]:
                 waits.append(wait)
                 await asyncio.sleep(wait / 1000)
 
-        await asyncio.gather(*(insist() for _ in range(_STORM)))
+        await asyncio.gather(*map(insist, range(_STORM)))
         held = await station.settled()
         served = len(station.upstream.requests)
     finished.sort()

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import aiohttp
 import pytest
-from clients import chat, request
+from clients import Client, chat, request
 from conftest import until
 from engines import chat_answer, gated, healthy
 
@@ -221,6 +221,25 @@ async def test_a_client_that_comes_back_too_early_is_told_to_stay_away_longer(st
     assert [(await one.answer()).status for one in (running, waiting)] == [200, 200]
     assert [exchange.damped for exchange in proxy.finished[:5]] == [False, True, True, True, True]
     assert 'lanewise_early_returns_total{lane="short"} 4.0' in await admin(proxy, "/metrics")
+
+
+async def test_the_same_request_from_another_address_is_another_client(start):
+    gate = asyncio.Event()
+    engine, proxy = await start(gated(gate), scheduling=ONE, lanes={"short": {"queue": {"requests": 1}}})
+    running, waiting = [await proxy.client() for _ in range(2)]
+    running.send(request(chat()))
+    await engine.request(0)
+    waiting.send(request(chat()))
+    await until(lambda: proxy.held()[2] == 1)
+    for number in range(1, 6):
+        elsewhere = (f"127.0.0.{number}", 0)
+        client = Client(*await asyncio.open_connection("127.0.0.1", proxy.port, local_addr=elsewhere))
+        got = await client.post(chat(), **bearer(KEY))
+        assert (got.status, float(got.header("retry-after-ms")) <= 1250) == (429, True)
+        await client.close()
+    gate.set()
+    assert [(await one.answer()).status for one in (running, waiting)] == [200, 200]
+    assert not any(exchange.damped for exchange in proxy.finished)
 
 
 async def test_the_recorder_says_how_much_of_the_prompts_repeats(start, tmp_path):
