@@ -63,7 +63,7 @@ class TextLines(logging.Formatter):
         text = super().formatMessage(record)
         for key, value in fields_of(record).items():
             text += f" {key}={_quoted(value)}"
-        return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+        return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
     def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 - logging's own name
         """Write where it happened, not what it says (logging)."""
@@ -237,11 +237,13 @@ def _rounded(value: float | None) -> float | None:
 
 def _quoted(value: Any) -> str:
     text = str(value)
+    if text.isalnum():
+        return text
     return orjson.dumps(_encodable(text)).decode() if not text or set(text) & set(' "=') else text
 
 
 def _encodable(value: Any) -> Any:
     """Return the same without lone surrogates, which JSON cannot carry."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
     return {key: _encodable(one) for key, one in value.items()} if isinstance(value, dict) else value
