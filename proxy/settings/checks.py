@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["Problem", "backend_keys", "problems", "warnings"]
 
 
+_NOT_FREE = frozenset((
+    "authorization", "connection", "content-encoding", "content-length", "content-type",
+    "cookie", "date", "expect", "host", "keep-alive",
+    "proxy-authorization", "retry-after", "server", "set-cookie", "te",
+    "trailer", "transfer-encoding", "upgrade", "x-api-key",
+))  # fmt: skip
+"""Headers that frame or guard a message: a request id there would break answers, or show a key as an id."""
+
+
 def problems(settings: "Settings") -> tuple[Problem, ...]:
     """Return what cannot work."""
     return (
@@ -72,6 +81,8 @@ def _concurrency(settings: "Settings") -> Iterator[Problem]:
 
 
 def _listeners(settings: "Settings") -> Iterator[Problem]:
+    if settings.request_id_header in _NOT_FREE:
+        yield Problem("request_id_header", f"{settings.request_id_header} means something else in HTTP; choose another")
     if settings.listen.port and settings.listen.port == settings.admin.port:
         text = f"port {settings.admin.port} is also the port of listen; the two need different ports"
         yield Problem("admin", text, other="listen")

@@ -137,7 +137,8 @@ class Backend(Section):
     )
     weight: float = Field(
         default=1.0,
-        gt=0,
+        ge=0.001,
+        le=1000,
         description="Relative speed, for choosing among backends: 2 takes twice the work of 1.",
     )
     kv_tokens: Count | None = Field(

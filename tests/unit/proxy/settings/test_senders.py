@@ -32,6 +32,8 @@ NAMED = {"by": "key", "named": [{"name": "acme", "keys": [DIGEST]}]}
             "tenants.named",
             "the key abababab... is listed 2 times",
         ),
+        ({"request_id_header": "Content-Length"}, "request_id_header", "content-length means something else"),
+        ({"request_id_header": "x-api-key"}, "request_id_header", "choose another"),
         ({"tenants": {"salt": ""}}, "tenants.salt", "it is empty"),
         ({"recorder": {"salt": ""}}, "recorder.salt", "it is empty"),
         ({"tenants": {"by": "header"}}, "tenants.by", "counts only from trusted_networks, and there are none"),
