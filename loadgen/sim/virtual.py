@@ -201,12 +201,14 @@ class DispatcherFront:
     def arrive(self, now: float, index: int, prompt_tokens: int, output_tokens: int) -> Sequence[Order]:
         """Offer a ticket; how long the answer will be stays unknown, or is bounded by the limit that it names."""
         expected = round(self._output)
-        estimated = self._change.estimated(index, prompt_tokens)
-        long = estimated > BORDER_TOKENS
+        length = self._change.estimated(index, prompt_tokens)
+        if self._splits and length > BORDER_TOKENS:  # what may be split is counted by the engine's /tokenize first
+            length = prompt_tokens
+        long = length > BORDER_TOKENS
         ticket = Ticket(
             index,
             lane=int(long),
-            prompt_tokens=prompt_tokens if long and self._splits else estimated,
+            prompt_tokens=length,
             output_tokens=min(output_tokens, expected) if self._told_output else expected,
             splittable=long and self._splits,
             streams=self._change.sees_tokens,

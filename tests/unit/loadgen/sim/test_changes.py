@@ -49,6 +49,12 @@ def test_a_prompt_that_goes_in_parts_is_counted_exactly():
     assert sent == [Send(0, 0, 1024, final=False)]
 
 
+def test_a_prompt_that_is_short_when_it_is_counted_goes_by_the_short_lane_whole():
+    twice = front(Change(estimate=2.0), replace(FIXED, installments=True))
+    twice.arrive(0.0, 0, 1500, 1)
+    assert twice.dispatcher.snapshot(0.0).lanes[0].granted_on_time == 1
+
+
 def test_without_a_deadline_nobody_is_dropped_and_the_places_are_counted():
     lanes = front(changes.NO_DEADLINE)
     lost = [order for index in range(60) for order in lanes.arrive(0.0, index, 2000, 1) if isinstance(order, Lost)]
