@@ -13,8 +13,8 @@ from engines import Engine, Peer, Received, chat_answer, chat_chunk, chat_events
 
 from proxy import app
 from proxy.listener import PureParserError, check_parser
-from proxy.policy.outcome import Outcome
 from proxy.logs import TextLines
+from proxy.policy.outcome import Outcome
 
 
 @pytest.fixture
