@@ -135,9 +135,16 @@ class Admin:
         }
         language = choose(request.query.get("lang"), request.headers.get("Accept-Language", ""))
         text = page(self._status.document(), language, self._refresh_s)
-        return web.Response(text=text, content_type="text/html", headers=headers)
+        return web.Response(body=_bytes(text), content_type="text/html", charset="utf-8", headers=headers)
 
 
 def _json(document: object, status: int = HTTPStatus.OK, indent: int | None = 1) -> web.Response:
     text = json.dumps(document, ensure_ascii=False, indent=indent) + "\n"
-    return web.Response(text=text, status=status, content_type="application/json", headers=_HEADERS)
+    return web.Response(
+        body=_bytes(text), status=status, content_type="application/json", charset="utf-8", headers=_HEADERS
+    )
+
+
+def _bytes(text: str) -> bytes:
+    """Encode; a name that an engine gives need not be text, and as an escape JSON still says the same."""
+    return text.encode("utf-8", "backslashreplace")

@@ -6,7 +6,8 @@ import json
 import aiohttp
 import pytest
 from clients import chat
-from engines import healthy
+from conftest import running, settings_for
+from engines import Engine, healthy
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
@@ -181,3 +182,16 @@ async def test_a_request_through_the_whole_proxy_feeds_every_part_of_its_time(st
         'lanewise_slo_good_total{lane="short"}',
     ]
     assert {name: samples[name] for name in counted} == dict.fromkeys(counted, "1.0")
+
+
+async def test_a_model_whose_name_is_no_text_breaks_no_page_and_no_markup():
+    odd = "\ud800\r\n<script>"
+    async with Engine(healthy, models=(odd, "tiny")) as engine, running(settings_for(engine)) as proxy:
+        answers = {}
+        async with aiohttp.ClientSession() as session:
+            for path in ("/metrics", "/status.json", "/", "/readyz"):
+                async with session.get(f"http://{proxy.app.admin_listen}{path}") as answer:
+                    answers[path] = (answer.status, await answer.text())
+    assert [status for status, _ in answers.values()] == [200] * 4
+    assert json.loads(answers["/status.json"][1])["backends"][0]["models"][0]["name"] == odd
+    assert "<script>" not in answers["/"][1]
