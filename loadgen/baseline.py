@@ -3,10 +3,10 @@
 import dataclasses
 import json as jsonlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import numpy as np
 import orjson
@@ -35,6 +35,13 @@ GOODPUT_SPREAD = 0.05
 FEWEST_BEYOND = 5
 
 _ANY, _SLO = SourceOptions(), SloOptions()
+
+
+def _megabytes(value: float) -> str:
+    return f"{value:.0f} MB"
+
+
+_WRITERS: Final[Mapping[str, Callable[[float], str]]] = {"s": seconds, "share": share}
 
 
 def baseline(
@@ -198,7 +205,7 @@ def print_baseline(document: dict[str, Any], out: Console) -> None:
     for column in ("", "median", "from", "to", "spread"):
         table.add_column(column, justify="left" if column == "" else "right")
     for name, entry in document["spread"].items():
-        write = {"s": seconds, "share": share}.get(entry["unit"], lambda value: f"{value:.0f} MB")
+        write = _WRITERS.get(entry["unit"], _megabytes)
         relative = "-" if entry["relative"] is None else f"{entry['relative']:.1%}"
         low, high = min(entry["values"]), max(entry["values"])
         table.add_row(name, write(entry["median"]), write(low), write(high), relative)

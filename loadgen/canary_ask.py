@@ -34,7 +34,7 @@ async def _ask(session: aiohttp.ClientSession, canary: Canary, url: str, model: 
     except TimeoutError:
         return judge(canary, None, None, f"no answer within {TIMEOUT_S:g} s")
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        return judge(canary, None, None, f"no answer: {error or type(error).__name__}")
+        return judge(canary, None, None, f"no answer: {str(error) or type(error).__name__}")
     text, finish = _said(document)
     return judge(canary, text, finish)
 

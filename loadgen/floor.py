@@ -148,7 +148,7 @@ def _measure_path(path: Way, count: int, model: str | None) -> dict[str, Any]:
             connection.close()
     except (OSError, http.client.HTTPException) as error:
         raise StopError(
-            f"{path.name} path: {path.target.url} does not answer: {error or type(error).__name__}"
+            f"{path.name} path: {path.target.url} does not answer: {str(error) or type(error).__name__}"
         ) from None
     return found
 

@@ -208,7 +208,7 @@ def _flat_top(series: Floats, rows: Rows) -> int:
     correlation = np.fft.irfft(spectrum * spectrum.conj())[: longest + 1] / power
     small = np.abs(correlation[1:]) < 2 * np.sqrt(np.log10(n) / n)
     lag = next((at for at in range(len(small) - 4) if small[at : at + 5].all()), longest)
-    return max(1, round(2 * lag * (rows[-1] - rows[0] + 1) / n))
+    return max(1, round(2 * lag * int(rows[-1] - rows[0] + 1) / n))
 
 
 def _bootstrap(

@@ -153,7 +153,8 @@ def _entry(document: Any) -> Entry:
     except TypeError as error:
         raise ValueError(f"an entry is not understood ({error})") from None
     words = (entry.sha, entry.text, entry.reason)
-    known = isinstance(entry.since, int | float) and (entry.verdict is None or entry.verdict in VERDICTS)
+    since: object = entry.since
+    known = isinstance(since, int | float) and (entry.verdict is None or entry.verdict in VERDICTS)
     if not all(isinstance(word, str) for word in words) or not known:
         raise ValueError("an entry is not understood")
     return entry

@@ -69,7 +69,7 @@ class PageReader:
         except TimeoutError:
             raise StopError(f"{url} does not answer within {TIMEOUT_S:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise StopError(f"{url} does not answer: {error or type(error).__name__}") from None
+            raise StopError(f"{url} does not answer: {str(error) or type(error).__name__}") from None
 
     async def close(self) -> None:
         """Close the connections."""

@@ -4,8 +4,8 @@ import re
 
 import pytest
 import yaml
-from loadgen.telemetry.exposed import NAMES
 
+from loadgen.telemetry.exposed import NAMES
 from proxy.metrics.series import TTFT
 from tools.grafana import build
 from tools.prometheus import render

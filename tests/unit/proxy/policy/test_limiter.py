@@ -213,8 +213,8 @@ def test_the_limit_never_leaves_its_bounds_and_moves_by_the_rule_alone(start, fl
         if tokens:
             total, count = seconds + tpot_s * tokens, weight + tokens
             seconds, weight = 0.5 * total, 0.5 * count
-            tpot_s = total / count
-        if tokens and tpot_s > 0.095:
+            mean = total / count
+        if tokens and mean > 0.095:
             limit = max(floor, 0.95 * limit)
         elif tokens and in_flight >= limit - widest:
             limit = min(floor + more, limit + 1)
