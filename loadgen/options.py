@@ -172,6 +172,8 @@ class ReplayOptions:
     """YAML list of prompts with known answers, asked before and after the run; a wrong or changed one is a warning."""
     premises: Annotated[PremisesOptions, Parameter(parse=False)] = NOTHING
     """What the result depends on beside."""
+    workers: int = 1
+    """Processes that share the plan, where one core is not enough: one start, one journal, exact quantiles over all."""
     no_certify: Switch = False
     """Leave out the few seconds before the run in which the generator measures its own error at the planned load."""
     label: str | None = None

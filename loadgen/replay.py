@@ -41,6 +41,7 @@ from loadgen.source import Source, read_source
 from loadgen.summarise import summarise
 from loadgen.telemetry import scrape
 from loadgen.telemetry.exposed import LoadMetrics, LoadPage, RunFacts, Running
+from loadgen.workers import Crew, check_workers
 
 __all__ = ["Endpoint", "OnProgress", "Progress", "ReplayOptions", "SourceOptions", "replay", "replay_in_loop"]
 
@@ -131,6 +132,7 @@ async def _prepare(options: ReplayOptions) -> _Job:
     target = read_target(options.target)
     _check(options)
     sender_of(options)
+    check_workers(options)
     guard(target, options.allow_targets, yes_production=options.yes_production)
     refuse_used(options.out)
     key = api_key(options.api_key_file)
@@ -147,7 +149,7 @@ async def _prepare(options: ReplayOptions) -> _Job:
     certificate = skipped("--no-certify")
     if not options.no_certify:
         asked = Asked(target, key, facts.model, facts.calibration, salt)
-        certificate = await certify(source.plan, options, asked)
+        certificate = await certify(source.plan, options, asked, options.workers)
     before = await asker.prefix_cache()
     reader = scrape.PageReader(target, key, insecure=options.insecure)
     try:
@@ -196,7 +198,8 @@ class _Run:
         self._job = job
         self._on_progress = on_progress
         self._journal = Journal(job.options.out, _manifest(job))
-        self._sending = Sending(job.options, job.asked, self._taken)
+        kind = Sending if job.options.workers == 1 else Crew
+        self._sending = kind(job.options, job.asked, self._taken)
         self._shown = LoadMetrics(job.plan.due_ns, _run_facts(job), self._running)
         shown_at = job.options.prometheus
         self._page = None if shown_at is None else LoadPage(shown_at, self._shown)
@@ -204,7 +207,7 @@ class _Run:
 
     async def send(self) -> None:
         """Send the whole plan and wait for the last answer."""
-        await self._sending.client.resolve()
+        await self._sending.prepare()
         await self._readings.before()
         if self._page is not None:
             await self._page.start()
@@ -226,9 +229,8 @@ class _Run:
             self._shown.record(result)
 
     def _running(self) -> Running:
-        sender = self._sending.sender
-        elapsed_s = self._sending.elapsed_s
-        return Running(elapsed_s, self._job.options.speed, sender.sent, sender.in_flight, sender.late_ns)
+        sending = self._sending
+        return Running(sending.elapsed_s, self._job.options.speed, sending.sent, sending.in_flight, sending.late_ns)
 
     def stop(self) -> None:
         """Stop sending and drain; the second time, end what is in flight."""
@@ -251,16 +253,16 @@ class _Run:
         self._journal.flush()
         after = await self._job.asker.prefix_cache()
         sending, outcomes = self._sending, self._sending.outcomes
-        late = sorted(sending.sender.late_ns)
-        loop_late = sorted(sending.loop_lag.late_s)
+        late = sorted(sending.late_ns)
+        loop_late = sorted(sending.loop_late_s)
         return self._journal.close(
-            complete=sending.stops == 0 and sum(outcomes.values()) == len(self._job.plan),
-            interrupted="stopped by a signal" if sending.stops else None,
+            complete=sending.interrupted is None and sum(outcomes.values()) == len(self._job.plan),
+            interrupted=sending.interrupted,
             ended_at=_wall_clock(),
             outcomes={outcome.value: outcomes[outcome] for outcome in LoadOutcome},
-            sent=sending.sender.sent,
-            most_in_flight=sending.sender.most_in_flight,
-            connections=sending.client.opened,
+            sent=sending.sent,
+            most_in_flight=sending.most_in_flight,
+            connections=sending.connections,
             started_late_p99_s=quantile(late, 0.99) / 1e9,
             loop_lag_p99_s=quantile(loop_late, 0.99),
             loop_lag_max_s=loop_late[-1] if loop_late else 0.0,
@@ -274,13 +276,13 @@ class _Run:
     def _progress(self) -> Progress:
         plan, sending = self._job.plan, self._sending
         span_s = plan.span_s if self._job.options.closed_loop is None else None
-        over = sending.sender.sent == len(plan) if span_s is None else sending.elapsed_s > span_s
+        over = sending.sent == len(plan) if span_s is None else sending.elapsed_s > span_s
         return Progress(
             elapsed_s=sending.elapsed_s,
             span_s=span_s,
             planned=len(plan),
-            sent=sending.sender.sent,
-            in_flight=sending.sender.in_flight,
+            sent=sending.sent,
+            in_flight=sending.in_flight,
             ok=sending.outcomes[LoadOutcome.OK],
             rejected=sending.outcomes[LoadOutcome.REJECTED],
             failed=failed_of(sending.outcomes),
@@ -315,6 +317,7 @@ def _manifest(job: _Job) -> dict[str, Any]:
         "floor": job.told["floor"],
         "calibration": _calibration(job),
         "certificate": job.certificate,
+        "workers": options.workers,
         "speed": options.speed,
         "closed_loop": None if options.closed_loop is None else {"concurrency": options.closed_loop},
         "limits": {

@@ -113,8 +113,16 @@ class Sending:
         )
         self._timers: list[asyncio.TimerHandle] = []
 
+    async def prepare(self) -> None:
+        """Look the target up.
+
+        Raises:
+            OSError: its name has no address.
+        """
+        await self.client.resolve()
+
     async def run(self, shots: Iterator[Shot], line: Timeline) -> None:
-        """Send every shot at its due time and wait for the last answer. `client.resolve` comes before it."""
+        """Send every shot at its due time and wait for the last answer. `prepare` comes before it."""
         self.line = line
         ticker = Ticker(LOOP_SAMPLE_S, self.loop_lag.sample)
         try:
@@ -138,6 +146,41 @@ class Sending:
         """Send nothing more and end what is in flight: what it brings cannot be written any more."""
         self.sender.stop()
         self.sender.abort()
+
+    @property
+    def interrupted(self) -> str | None:
+        """Return why the run is not whole; None: nothing stopped it."""
+        return "stopped by a signal" if self.stops else None
+
+    @property
+    def sent(self) -> int:
+        """Requests that went out."""
+        return self.sender.sent
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have not ended."""
+        return self.sender.in_flight
+
+    @property
+    def most_in_flight(self) -> int:
+        """Most of them at one time."""
+        return self.sender.most_in_flight
+
+    @property
+    def connections(self) -> int:
+        """Connections made so far."""
+        return self.client.opened
+
+    @property
+    def late_ns(self) -> "array[int]":
+        """Started minus due of every shot that went out, wall clock."""
+        return self.sender.late_ns
+
+    @property
+    def loop_late_s(self) -> "array[float]":
+        """Samples of the event loop's lateness."""
+        return self.loop_lag.late_s
 
     @property
     def elapsed_s(self) -> float:
