@@ -152,7 +152,18 @@ def _replay(options: ReplayOptions, slo: "Slo", *, as_json: bool) -> int:
     if as_json:
         _print_document(summary.to_json())
     print_summary(summary, console(stderr=as_json))
-    return Exit.DONE if summary.complete else Exit.INTERRUPTED
+    return Exit.DONE if summary.complete else _unfinished(folder)
+
+
+def _unfinished(folder: "RunFolder") -> Exit:
+    """Say why a run is not whole, where nobody stopped it."""
+    from loadgen.sending import SIGNALLED
+
+    why = folder.manifest().get("interrupted")
+    if why is None or why == SIGNALLED:
+        return Exit.INTERRUPTED
+    sys.stderr.write(f"lanewise-load: {folder.path}: {why}\n")
+    return Exit.RUNTIME
 
 
 def replayed(options: ReplayOptions) -> "RunFolder":

@@ -5,7 +5,10 @@ A replay in one process has one of these; so has every worker process of a large
 
 import asyncio
 import contextlib
+import errno
 import gc
+import os
+import resource
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +25,8 @@ from loadgen.result import LoadOutcome, Result
 from loadgen.send import Limits, RequestHead
 
 LOOP_SAMPLE_S = 0.01
+SIGNALLED = "stopped by a signal"
+_NO_FILES = os.strerror(errno.EMFILE)
 RECENT = 200
 """Sends that the lag shown in the progress is taken over."""
 
@@ -112,6 +117,8 @@ class Sending:
             check_answers=options.check_answers,
         )
         self._timers: list[asyncio.TimerHandle] = []
+        self._starved: str | None = None
+        """Why nothing more can be sent."""
 
     async def prepare(self) -> None:
         """Look the target up.
@@ -150,7 +157,7 @@ class Sending:
     @property
     def interrupted(self) -> str | None:
         """Return why the run is not whole; None: nothing stopped it."""
-        return "stopped by a signal" if self.stops else None
+        return self._starved or (SIGNALLED if self.stops else None)
 
     @property
     def sent(self) -> int:
@@ -203,6 +210,13 @@ class Sending:
     def _take(self, result: Result) -> None:
         self.outcomes[result.outcome] += 1
         self._record(result)
+        if result.reason == "connect" and _NO_FILES in (result.detail or "") and self._starved is None:
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            self._starved = (
+                f"no open file was left for request {result.index} (the limit is {limit}, {self.in_flight} requests were "
+                "in flight): what came after it would measure this process; raise the limit (ulimit -n)"
+            )
+            self.sender.stop()
 
 
 def failed_of(outcomes: Counter[str]) -> int:

@@ -82,6 +82,7 @@ class _Worker:
             "in_flight": sending.in_flight,
             "most_in_flight": sending.most_in_flight,
             "connections": sending.connections,
+            "interrupted": sending.interrupted,
             "late_ns": list(late),
         }
 

@@ -21,7 +21,7 @@ from loadgen.flight import Timeline
 from loadgen.options import ReplayOptions
 from loadgen.plan import Shot
 from loadgen.result import Result
-from loadgen.sending import RECENT, Asked, quantile
+from loadgen.sending import RECENT, SIGNALLED, Asked, quantile
 from loadgen.worker import Assignment
 
 _MAIN = "from loadgen.worker import main; main()"
@@ -106,7 +106,7 @@ class Crew:
     @property
     def interrupted(self) -> str | None:
         """Return why the run is not whole; None: nothing stopped it."""
-        return "; ".join(self._lost) or ("stopped by a signal" if self.stops else None)
+        return "; ".join(self._lost) or (SIGNALLED if self.stops else None)
 
     @property
     def elapsed_s(self) -> float:
@@ -163,6 +163,10 @@ class Crew:
         self.late_ns.extend(state.pop("late_ns"))
         self.loop_late_s.extend(state.pop("loop_late_s", ()))
         self._states[number] = state
+        why = state["interrupted"]
+        if why not in (None, SIGNALLED, *self._lost):
+            self._lost.append(why)
+            self._say("stop")
         self.most_in_flight = max(self.most_in_flight, self.in_flight, state["most_in_flight"])
 
     async def _end(self) -> None:
