@@ -168,5 +168,14 @@ def progress_line(progress: Progress) -> str:
     return (
         f"{state} {progress.sent}/{progress.planned}, at {progress.elapsed_s:.0f}{span} s, "
         f"in flight {progress.in_flight}, ok {progress.ok}, rejected {progress.rejected}, failed {progress.failed}, "
-        f"lag p99 {seconds(progress.lag_p99_s)}"
+        f"lag p99 {seconds(progress.lag_p99_s)}{_pace(progress)}"
     )
+
+
+def _pace(progress: Progress) -> str:
+    """Rates of the plan and of what was sent so far, and what is left: where there is a plan in time, and it lasts."""
+    if progress.draining or not progress.span_s or progress.elapsed_s <= 0:
+        return ""
+    planned, reached = progress.planned / progress.span_s, progress.sent / progress.elapsed_s
+    left = max(0.0, progress.span_s - progress.elapsed_s)
+    return f", planned {rate(planned)}, sent {rate(reached)}, {left:.0f} s to go"

@@ -213,8 +213,8 @@ class Sending:
         if result.reason == "connect" and _NO_FILES in (result.detail or "") and self._starved is None:
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             self._starved = (
-                f"no open file was left for request {result.index} (the limit is {limit}, {self.in_flight} requests were "
-                "in flight): what came after it would measure this process; raise the limit (ulimit -n)"
+                f"no open file was left for request {result.index} (the limit is {limit}, {self.in_flight} requests "
+                "were in flight): what came after it would measure this process; raise the limit (ulimit -n)"
             )
             self.sender.stop()
 

@@ -50,7 +50,10 @@ def test_a_comparison_shows_both_sides_what_changed_and_the_verdict(made):
 
 def test_progress_is_one_line():
     line = progress_line(Progress(12.0, 60.0, 100, 20, 3, 15, 1, 1, 0.0012, draining=False))
-    assert line == "sending 20/100, at 12 of 60 s, in flight 3, ok 15, rejected 1, failed 1, lag p99 1.2 ms"
+    assert line == (
+        "sending 20/100, at 12 of 60 s, in flight 3, ok 15, rejected 1, failed 1, lag p99 1.2 ms, "
+        "planned 1.67/s, sent 1.67/s, 48 s to go"
+    )
 
 
 def test_a_closed_loop_and_a_drain_have_no_end_that_is_known_before():
