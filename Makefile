@@ -25,7 +25,7 @@ check: $(READY)  ## format, lint, types, import contracts, spelling
 	$(BIN)/codespell
 	$(BIN)/validate-pyproject pyproject.toml
 
-test: $(READY)  ## all tests, under ten minutes on two cores
+test: $(READY)  ## all tests, about ten minutes on two cores
 	$(BIN)/pytest -n auto --dist worksteal -m "not real_engine and not alone"
 	$(BIN)/pytest -m "alone and not real_engine"
 

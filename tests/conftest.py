@@ -12,7 +12,15 @@ settings.load_profile("lanewise")
 ROOT = Path(__file__).resolve().parent.parent
 ALONE = tuple(
     ROOT / "tests" / path
-    for path in ("e2e", "component/loadgen/test_corner.py", "component/loadgen/sim/test_server.py")
+    for path in (
+        "component/loadgen/sim/test_server.py",
+        "component/loadgen/test_corner.py",
+        "e2e/test_agreement.py",
+        "e2e/test_demo.py",
+        "e2e/test_monitoring.py",
+        "e2e/test_readme.py",
+        "e2e/test_scrape.py",
+    )
 )
 
 
@@ -20,7 +28,7 @@ ALONE = tuple(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what starts several processes and looks at the clock: beside other tests it would measure those."""
     for item in items:
-        if any(item.path.is_relative_to(path) for path in ALONE):
+        if item.path in ALONE:
             item.add_marker(pytest.mark.alone)
 
 
