@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
 
 import numpy as np
 
 from loadgen import charts
 from loadgen.columns import Columns, Mask
+from loadgen.document import document, figure, keys
 from loadgen.headline import Check, Row
 from loadgen.summarise import good
 from loadgen.summary import Summary
@@ -47,7 +47,6 @@ class Page:
 
 def render(page: Page) -> str:
     """Return the HTML document."""
-    style = files("loadgen").joinpath("assets", "page.css").read_text(encoding="utf-8")
     parts = [
         f"<h1>{escape(page.title)}</h1><p>{escape(page.lead)}</p>",
         *(_check(check) for check in page.checks),
@@ -56,35 +55,19 @@ def render(page: Page) -> str:
         _heading("Before and after", "前后对比"),
         _table(page),
         _heading("Time to first token", "首字延迟"),
-        _keys((style, side.name) for style, side in _sides(page)),
+        keys((style, side.name) for style, side in _sides(page)),
         f'<div class="charts">{"".join(_latency_charts(page))}</div>',
         _heading("What became of every request", "请求结局"),
-        _keys(
-            (("good", "inside every SLO"), ("late", "complete, but late"), ("rejected", "rejected"), ("lost", "lost"))
-        ),
+        keys(_ENDINGS),
         f'<figure class="bars">{_outcomes(page)}</figure>',
         _heading("Conditions", "条件"),
         _facts(page.facts),
         _remarks(page.remarks),
         f"<footer>{_FOOTER}</footer>",
     ]
-    return _DOCUMENT.format(title=escape(page.title), style=style, body="\n".join(parts))
+    return document(page.title, parts, language="en")
 
 
-_DOCUMENT = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
 _ENDINGS = (("good", "inside every SLO"), ("late", "complete, but late"), ("rejected", "rejected"), ("lost", "lost"))
 _FOOTER = (
     "TTFT counts from the moment a request was due, queueing everywhere included. Latencies are over complete answers; "
@@ -143,33 +126,24 @@ def _line(row: Row, *, first: bool) -> str:
     return f"{opening}{name}{cells}{changes}</tr>"
 
 
-def _keys(keys: Iterable[tuple[str, str]]) -> str:
-    shown = "".join(f'<span style="--swatch: var(--{style})">{escape(name)}</span>' for style, name in keys)
-    return f'<div class="keys">{shown}</div>'
-
-
 def _latency_charts(page: Page) -> Iterable[str]:
     slo = page.before.summary.slo
     for lane, limit in (("short", slo.ttft_short_s), ("long", slo.ttft_long_s)):
         curves = [_curve(style, side, lane) for style, side in _sides(page)]
         caption = "Share of all requests sent that had their first token within this time. What was lost is missing."
         drawn = charts.distribution(curves, limit, f"Distribution of TTFT, {lane} requests")
-        yield _figure(f"{lane.capitalize()} requests", caption, drawn)
+        yield figure(f"{lane.capitalize()} requests", caption, drawn)
     span = max(side.summary.window_s for _, side in _sides(page))
     for lane, limit in (("short", slo.ttft_short_s), ("long", slo.ttft_long_s)):
         runs = [_points(style, side, lane) for style, side in _sides(page)]
         caption = "Each dot is a request at the time it was due; a mark at the top is one without a first token."
         drawn = charts.timeline(runs, limit, span, f"TTFT over time, {lane} requests")
-        yield _figure(f"{lane.capitalize()} requests over time", caption, drawn)
+        yield figure(f"{lane.capitalize()} requests over time", caption, drawn)
 
 
 def _sides(page: Page) -> list[tuple[str, Side]]:
     """Return every run with its style."""
     return [("before", page.before), ("after", page.after), *(("more", side) for side in page.more)]
-
-
-def _figure(title: str, caption: str, drawn: str) -> str:
-    return f"<figure><figcaption><h3>{escape(title)}</h3><p>{escape(caption)}</p></figcaption>{drawn}</figure>"
 
 
 def _lane(side: Side, lane: str) -> Mask:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from loadgen import charts
 from loadgen.columns import Columns, Floats, Mask
 from loadgen.compare import Comparison
+from loadgen.document import document, figure, keys
 from loadgen.report import certificate_line, metric_cells, rates_line, seconds, share, spread
 from loadgen.runwords import Words
 from loadgen.summarise import good
@@ -46,7 +46,6 @@ class RunPage:
 def render(page: RunPage) -> str:
     """Return the HTML document."""
     say = page.words
-    style = files("loadgen").joinpath("assets", "page.css").read_text(encoding="utf-8")
     kind = say("comparison" if len(page.runs) > 1 else "run")
     title = f"{kind}: {' → '.join(shown.summary.label for shown in page.runs)}"
     parts = [
@@ -56,35 +55,19 @@ def render(page: RunPage) -> str:
         f"<h2>{say('latencies')}</h2>",
         *(_lanes(shown, say) for shown in page.runs),
         f"<h2>{say('cdf')}</h2>",
-        _keys((style, shown.summary.label) for style, shown in _styled(page)),
+        keys((style, shown.summary.label) for style, shown in _styled(page)),
         f'<div class="charts">{"".join(_distributions(page))}</div>',
         f"<h2>{say('time')}</h2>",
         f'<div class="charts">{"".join(_timelines(page))}</div>',
         f"<h2>{say('outcomes')}</h2>",
-        _keys((key, say(key)) for key in ("good", "late", "rejected", "lost")),
+        keys((key, say(key)) for key in ("good", "late", "rejected", "lost")),
         f'<figure class="bars">{_outcomes(page)}</figure>',
         f"<h2>{say('conditions')}</h2>",
         *(_conditions(shown, say) for shown in page.runs),
         *_warnings(page),
         f"<footer>{escape(say('footer'))}</footer>",
     ]
-    return _DOCUMENT.format(language=say.language.value, title=escape(title), style=style, body="\n".join(parts))
-
-
-_DOCUMENT = """<!doctype html>
-<html lang="{language}">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
+    return document(title, parts, language=say.language.value)
 
 
 def _styled(page: RunPage) -> list[tuple[str, Shown]]:
@@ -166,11 +149,6 @@ def _lanes(shown: Shown, say: Words) -> str:
     return _table([shown.summary.label, *(say(lane.lane) for lane in lanes)], rows)
 
 
-def _keys(keys: Iterable[tuple[str, str]]) -> str:
-    shown = "".join(f'<span style="--swatch: var(--{style})">{escape(name)}</span>' for style, name in keys)
-    return f'<div class="keys">{shown}</div>'
-
-
 def _mask(shown: Shown, lane: str) -> Mask:
     of = {"short": shown.columns.short, "long": ~shown.columns.short, "all": np.ones_like(shown.columns.short)}
     return np.asarray(of[lane] & ~shown.columns.unsent)
@@ -185,7 +163,7 @@ def _distributions(page: RunPage) -> Iterable[str]:
             mask = _mask(shown, lane)
             had = values(shown.columns)[mask & shown.columns.ok]
             curves.append(charts.Curve(style, had[~np.isnan(had)].tolist(), max(1, int(mask.sum()))))
-        yield _figure(title, say("cdf_caption"), charts.distribution(curves, limit, title))
+        yield figure(title, say("cdf_caption"), charts.distribution(curves, limit, title))
 
 
 def _timelines(page: RunPage) -> Iterable[str]:
@@ -194,7 +172,7 @@ def _timelines(page: RunPage) -> Iterable[str]:
     for lane, limit in _limits(page):
         title = say("cdf_ttft", lane=say(lane))
         runs = [_points(style, shown, lane) for style, shown in _styled(page)]
-        yield _figure(title, say("time_caption"), charts.timeline(runs, limit, span, title))
+        yield figure(title, say("time_caption"), charts.timeline(runs, limit, span, title))
 
 
 def _limits(page: RunPage) -> list[tuple[str, float]]:
@@ -218,10 +196,6 @@ def _points(style: str, shown: Shown, lane: str) -> charts.Points:
     has = mask & ~np.isnan(columns.first)
     points = zip(columns.due[has].tolist(), _ttft(columns)[has].tolist(), strict=True)
     return charts.Points(style, list(points), columns.due[mask & np.isnan(columns.first)].tolist())
-
-
-def _figure(title: str, caption: str, drawn: str) -> str:
-    return f"<figure><figcaption><h3>{escape(title)}</h3><p>{escape(caption)}</p></figcaption>{drawn}</figure>"
 
 
 def _outcomes(page: RunPage) -> str:

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tools.prometheus.server import binaries
+
 # A busy machine is no fault of the code: examples are bounded by count, not by time.
 settings.register_profile("lanewise", deadline=None)
 settings.load_profile("lanewise")
@@ -45,3 +47,12 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("public traces and recorded fixtures are not beside the repository")
     return folder
+
+
+@pytest.fixture(scope="session")
+def promtools():
+    """Folder of prometheus and promtool; skips where there is neither a Prometheus nor apt."""
+    try:
+        return binaries()
+    except FileNotFoundError as why:
+        pytest.skip(str(why))

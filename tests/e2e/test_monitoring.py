@@ -17,7 +17,7 @@ import yaml
 from loadgen.telemetry.exposed import NAMES
 from tools.grafana.check import Screen, boards, findings
 from tools.prometheus.render import documents
-from tools.prometheus.server import binaries, prometheus, promtool
+from tools.prometheus.server import prometheus, promtool
 
 FACTOR = 60
 """What `for` and windows of the rules are divided by here."""
@@ -39,13 +39,7 @@ npu_chip_info_health_status{id="1",model_name="910B4",vdie_id="a",pod_name="vllm
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tools():
-    """Skip where there is neither a Prometheus nor apt."""
-    try:
-        return binaries()
-    except FileNotFoundError as why:
-        pytest.skip(str(why))
+pytestmark = pytest.mark.usefixtures("promtools")
 
 
 class Cards(BaseHTTPRequestHandler):

@@ -16,6 +16,7 @@ from tools.grafana.nouns import (
     R,
     Row,
     Words,
+    panel,
     quantile,
     rate,
 )
@@ -25,21 +26,9 @@ _CARD = "{{id}} {{model_name}} {{pod_name}} {{instance}}"
 """Older releases of npu-exporter label a card with `id` alone; the rest of the text is then empty."""
 
 
-def _panel(zh: str, en: str, about_zh: str, about_en: str, unit: str, *queries: Query) -> Panel:
-    return Panel(title=Words(zh=zh, en=en), about=Words(zh=about_zh, en=about_en), unit=unit, queries=queries)
-
-
 def _number(zh: str, en: str, about_zh: str, about_en: str, expr: str, *steps: tuple[float, str]) -> Panel:
-    return Panel(
-        title=Words(zh=zh, en=en),
-        about=Words(zh=about_zh, en=about_en),
-        unit="none",
-        kind="stat",
-        width=6,
-        height=4,
-        steps=steps,
-        queries=(Query(expr, "{{backend}}"),),
-    )
+    query = Query(expr, "{{backend}}")
+    return panel(zh, en, about_zh, about_en, "none", query, kind="stat", width=6, height=4, steps=steps)
 
 
 _HEALTH = Row(
@@ -78,7 +67,7 @@ _HEALTH = Row(
             (10, "yellow"),
             (30, "red"),
         ),
-        _panel(
+        panel(
             "状态变化",
             "State changes",
             "进入各状态的频率。",
@@ -86,7 +75,7 @@ _HEALTH = Row(
             "ops",
             Query(rate("lanewise_backend_state_changes_total", B, "backend, state"), "{{backend}} {{state}}"),
         ),
-        _panel(
+        panel(
             "上游错误",
             "Upstream errors",
             "按类型。",
@@ -99,7 +88,7 @@ _HEALTH = Row(
 _LOAD = Row(
     title=Words(zh="负载与上限", en="Load and limits"),
     panels=(
-        _panel(
+        panel(
             "在途与上限",
             "In flight and limit",
             "序列数;虚线为当前上限。",
@@ -108,7 +97,7 @@ _LOAD = Row(
             Query(f"sum by (backend) (lanewise_inflight_requests{{{B}}})", "{{backend}}"),
             Query(f"sum by (backend) (lanewise_concurrency_limit{{{B}}})", "{{backend}} 上限 / limit", dashed=True),
         ),
-        _panel(
+        panel(
             "上限变动及原因",
             "Limit moves and their cause",
             "tpot_high:每 token 时间过高;room_used:已用满且达标;configured:配置。",
@@ -119,7 +108,7 @@ _LOAD = Row(
                 "{{backend}} {{direction}} {{cause}}",
             ),
         ),
-        _panel(
+        panel(
             "预填充预算",
             "Prefill budget",
             "已发送、首 token 未到的提示 token;虚线为上限。",
@@ -132,7 +121,7 @@ _LOAD = Row(
                 dashed=True,
             ),
         ),
-        _panel(
+        panel(
             "引擎 TTFT p95",
             "Engine TTFT p95",
             "从发送到首 token。",
@@ -143,7 +132,7 @@ _LOAD = Row(
                 "{{backend}} {{lane}}",
             ),
         ),
-        _panel(
+        panel(
             "分段预填充",
             "Installments",
             "长提示分段发送的结果:hit 表示前一段仍在引擎缓存中。",
@@ -156,7 +145,7 @@ _LOAD = Row(
 _ENGINE = Row(
     title=Words(zh="引擎", en="Engines"),
     panels=(
-        _panel(
+        panel(
             "运行与等待",
             "Running and waiting",
             "引擎自身的计数。",
@@ -165,7 +154,7 @@ _ENGINE = Row(
             Query(f"vllm:num_requests_running{{{E}}}", "{{instance}} 运行 / running"),
             Query(f"vllm:num_requests_waiting{{{E}}}", "{{instance}} 等待 / waiting"),
         ),
-        _panel(
+        panel(
             "KV 缓存",
             "KV cache",
             "引擎所报,与 lanewise 读到的值。",
@@ -174,7 +163,7 @@ _ENGINE = Row(
             Query(f"vllm:kv_cache_usage_perc{{{E}}}", "{{instance}}"),
             Query(f"lanewise_backend_kv_cache_usage_ratio{{{B}}}", "{{backend}} (lanewise)", dashed=True),
         ),
-        _panel(
+        panel(
             "抢占",
             "Preemptions",
             "应为 0:否则 KV 缓存不足。",
@@ -182,7 +171,7 @@ _ENGINE = Row(
             "ops",
             Query(f"rate(vllm:num_preemptions_total{{{E}}}[{R}])", "{{instance}}"),
         ),
-        _panel(
+        panel(
             "引擎 token/秒",
             "Engine tokens/s",
             "提示与生成。",
@@ -196,7 +185,7 @@ _ENGINE = Row(
 _CARDS = Row(
     title=Words(zh="昇腾 NPU", en="Ascend NPU"),
     panels=(
-        _panel(
+        panel(
             "HBM 用量",
             "HBM used",
             "vLLM 预先分配 HBM,负载下应平稳;虚线为总量。导出单位为 MB。",
@@ -205,7 +194,7 @@ _CARDS = Row(
             Query(f"npu_chip_info_hbm_used_memory{{{N}}}", _CARD),
             Query(f"npu_chip_info_hbm_total_memory{{{N}}}", f"{_CARD} 总量 / all", dashed=True),
         ),
-        _panel(
+        panel(
             "AI Core 利用率",
             "AI core utilisation",
             "百分比。",
@@ -213,7 +202,7 @@ _CARDS = Row(
             "percent",
             Query(f"npu_chip_info_utilization{{{N}}}", _CARD),
         ),
-        _panel(
+        panel(
             "温度与功率",
             "Temperature and power",
             "摄氏度;功率在右轴。",
@@ -222,7 +211,7 @@ _CARDS = Row(
             Query(f"npu_chip_info_temperature{{{N}}}", _CARD),
             Query(f"npu_chip_info_power{{{N}}}", f"{_CARD} 功率 / power", unit="watt"),
         ),
-        _panel(
+        panel(
             "芯片健康",
             "Chip health",
             "1 为健康。",

@@ -5,7 +5,10 @@ from tools.grafana.nouns import (
     JOB,
     LANE,
     RELOADS,
+    REQUESTS,
     RUNS,
+    TPOT,
+    TTFT,
     Asked,
     Board,
     Panel,
@@ -17,10 +20,7 @@ from tools.grafana.nouns import (
     share,
 )
 
-TTFT = "lanewise_time_to_first_token_seconds"
-TPOT = "lanewise_time_per_output_token_seconds"
 LONG = "lanewise_request_duration_seconds"
-REQUESTS = "lanewise_requests_total"
 BOTH = 'job=~"$job", lane=~"$lane", experiment=~"$baseline|$candidate"'
 CANDIDATE = 'job=~"$job", lane=~"$lane", experiment="$candidate"'
 BASELINE = 'job=~"$job", lane=~"$lane", experiment="$baseline"'

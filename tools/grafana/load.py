@@ -1,18 +1,11 @@
 """The dashboard `loadgen`: what the load generator sends, whether on time, and what its clients see."""
 
-from tools.grafana.nouns import LOAD_JOB, RUNS, Board, L, Panel, Query, Row, Words, quantile, rate, share
-
-
-def _panel(zh: str, en: str, about_zh: str, about_en: str, unit: str, *queries: Query, lanes: bool = False) -> Panel:
-    return Panel(
-        title=Words(zh=zh, en=en), about=Words(zh=about_zh, en=about_en), unit=unit, queries=queries, lanes=lanes
-    )
-
+from tools.grafana.nouns import LOAD_JOB, RUNS, Board, L, Panel, Query, Row, Words, panel, quantile, rate, share
 
 _SENDING = Row(
     title=Words(zh="发送", en="Sending"),
     panels=(
-        _panel(
+        panel(
             "计划与已发送",
             "Planned and sent",
             "每秒请求数;两条线应重合。",
@@ -22,7 +15,7 @@ _SENDING = Row(
             Query(rate("lanewise_load_sent_total", L), "已发送 / sent"),
             Query(f"sum(lanewise_load_target_rate{{{L}}})", "计划 10 秒 / planned, 10 s", dashed=True),
         ),
-        _panel(
+        panel(
             "发送延迟 p99",
             "Schedule lag p99",
             "开环是否诚实:实际发送减计划时间。超过几毫秒说明压测机不够快。",
@@ -31,7 +24,7 @@ _SENDING = Row(
             Query(quantile(0.99, "lanewise_load_schedule_lag_seconds", "instance", L), "{{instance}} p99"),
             Query(quantile(0.5, "lanewise_load_schedule_lag_seconds", "instance", L), "{{instance}} p50", dashed=True),
         ),
-        _panel(
+        panel(
             "在途请求",
             "In flight",
             "已发送、未结束。",
@@ -39,7 +32,7 @@ _SENDING = Row(
             "short",
             Query(f"sum by (instance) (lanewise_load_inflight_requests{{{L}}})", "{{instance}}"),
         ),
-        _panel(
+        panel(
             "结果",
             "Outcomes",
             "按通道与结果。",
@@ -52,7 +45,7 @@ _SENDING = Row(
 
 
 def _seen(zh: str, en: str, metric: str) -> Panel:
-    return _panel(
+    return panel(
         zh,
         en,
         "客户端所见,从计划时间起。",
@@ -69,7 +62,7 @@ _SEEN = Row(
         _seen("TTFT p50 / p99", "TTFT p50, p99", "lanewise_load_time_to_first_token_seconds"),
         _seen("TPOT p50 / p99", "TPOT p50, p99", "lanewise_load_time_per_output_token_seconds"),
         _seen("端到端 p50 / p99", "End to end p50, p99", "lanewise_load_request_duration_seconds"),
-        _panel(
+        panel(
             "成功率",
             "Answered",
             "按通道:完整回答的比例。",

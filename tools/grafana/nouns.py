@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 J = 'job=~"$job", instance=~"$instance"'
 """Selects the proxies that are looked at."""
@@ -14,6 +14,9 @@ N = 'job=~"$npu_job"'
 """Selects the exporter of the cards."""
 L = 'job=~"$load_job"'
 """Selects load generators."""
+REQUESTS = "lanewise_requests_total"
+TTFT = "lanewise_time_to_first_token_seconds"
+TPOT = "lanewise_time_per_output_token_seconds"
 _NAME = re.compile(r"\b((?:lanewise_|vllm:|npu_chip_info_|process_)\w+|up)\b(?=\{)")
 
 
@@ -70,6 +73,11 @@ class Panel:
         """A Chinese line, an English one, and the metrics."""
         named = ", ".join(f"`{name}`" for name in self.metrics)
         return f"{self.about.zh}\n\n{self.about.en}\n\nMetric: {named}"
+
+
+def panel(zh: str, en: str, about_zh: str, about_en: str, unit: str, *queries: Query, **more: Any) -> Panel:
+    """Make a panel of its texts in both languages, its unit and its queries; `more` are further fields of it."""
+    return Panel(title=Words(zh=zh, en=en), about=Words(zh=about_zh, en=about_en), unit=unit, queries=queries, **more)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,17 @@
 """The dashboard `overview`: is it working, and where is the time spent?"""
 
+from typing import Any
+
 from tools.grafana.nouns import (
     ENGINE_JOB,
     INSTANCE,
     JOB,
     LANE,
     RELOADS,
+    REQUESTS,
+    TPOT,
     TPOT_SLO,
+    TTFT,
     TTFT_SLO,
     Board,
     E,
@@ -17,29 +22,18 @@ from tools.grafana.nouns import (
     Row,
     S,
     Words,
+    panel,
     quantile,
     rate,
     share,
 )
 
-REQUESTS = "lanewise_requests_total"
-TTFT = "lanewise_time_to_first_token_seconds"
-TPOT = "lanewise_time_per_output_token_seconds"
 FAULTS = 'outcome=~"backend_error|backend_timeout|truncated"'
 REFUSED = 'outcome=~"rejected|expired"'
 
 
-def _stat(zh: str, en: str, about_zh: str, about_en: str, unit: str, *queries: Query, **more: object) -> Panel:
-    return Panel(
-        title=Words(zh=zh, en=en),
-        about=Words(zh=about_zh, en=about_en),
-        unit=unit,
-        queries=queries,
-        kind="stat",
-        width=3,
-        height=4,
-        **more,  # type: ignore[arg-type]
-    )
+def _stat(zh: str, en: str, about_zh: str, about_en: str, unit: str, *queries: Query, **more: Any) -> Panel:
+    return panel(zh, en, about_zh, about_en, unit, *queries, kind="stat", width=3, height=4, **more)
 
 
 _NOW = Row(

@@ -3,16 +3,9 @@
 import pytest
 
 from tools.prometheus.render import documents
-from tools.prometheus.server import binaries, promtool
+from tools.prometheus.server import promtool
 
-
-@pytest.fixture(scope="module", autouse=True)
-def tools():
-    """Skip where there is neither a Prometheus nor apt."""
-    try:
-        return binaries()
-    except FileNotFoundError as why:
-        pytest.skip(str(why))
+pytestmark = pytest.mark.usefixtures("promtools")
 
 
 @pytest.fixture

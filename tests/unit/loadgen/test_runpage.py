@@ -1,38 +1,12 @@
 """The page of a run: one file, no network, no scripts, nothing unescaped, in two languages."""
 
-from html.parser import HTMLParser
-
 import pytest
 
 from loadgen.columns import columns_of
 from loadgen.compare import compare
 from loadgen.runpage import RunPage, Shown, render
 from loadgen.runwords import Language, Words
-
-
-class Outline(HTMLParser):
-    """Checks that every element is closed, and keeps texts, tags and links."""
-
-    def __init__(self, document):
-        super().__init__()
-        self.open, self.texts, self.tags, self.links = [], [], [], []
-        self.feed(document)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.links += [value for name, value in attributes if name in {"src", "href"} or "url(" in (value or "")]
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.texts.append(data)
+from tests.unit.loadgen.outline import Outline
 
 
 @pytest.fixture
