@@ -31,11 +31,24 @@ app = App(
 BadLine = Annotated[BadLines, Parameter(name=("--bad-lines", "--on-bad-line"))]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """How the lines of trace files are read."""
+
+    format: str | None = None
+    """azure, mooncake, bailian, burstgpt, servegen, sharegpt, log or lanewise; else told by the content."""
+    bad_lines: BadLine = BadLines.REFUSE
+    """A line that cannot be read: refuse, or skip and count it."""
+
+
+AsLines = Annotated[Lines, Parameter(name="*")]
+_AS_THEY_ARE = Lines()
+
+
 @app.command
 def info(
     *files: Path,
-    format: str | None = None,  # noqa: A002 - the name of the option
-    bad_lines: BadLine = BadLines.REFUSE,
+    lines: AsLines = _AS_THEY_ARE,
     border: int = 2048,
     seed: int = 1,
     json: Switch = False,
@@ -46,10 +59,6 @@ def info(
     ----------
     files
         Trace files, read together as one.
-    format
-        azure, mooncake, bailian, burstgpt, servegen, sharegpt, log or lanewise; else told by the content.
-    bad_lines
-        A line that cannot be read: refuse, or skip and count it.
     border
         Longest prompt of the short lane, in tokens.
     seed
@@ -59,7 +68,8 @@ def info(
     """
     from loadgen.trace.info import trace_info
 
-    found = trace_info(SourceOptions(traces=files, format=format, bad_lines=bad_lines, border=border, seed=seed))
+    options = SourceOptions(traces=files, format=lines.format, bad_lines=lines.bad_lines, border=border, seed=seed)
+    found = trace_info(options)
     say(found, as_json=json, text=shown.info)
     return Exit.DONE
 
@@ -101,8 +111,7 @@ def cut(
     border: int = 2048,
     sample: float = 1.0,
     seed: int = 1,
-    format: str | None = None,  # noqa: A002 - the name of the option
-    bad_lines: BadLine = BadLines.REFUSE,
+    lines: AsLines = _AS_THEY_ARE,
 ) -> int:
     """Keep a part of a trace: what fits every condition given. Lines stay as they are.
 
@@ -126,16 +135,12 @@ def cut(
         Draw this share, each request by itself.
     seed
         Of the draw.
-    format
-        Format of the file; else told by its content.
-    bad_lines
-        A line that cannot be read: refuse, or skip and count it.
     """
     from loadgen.trace.rewrite import Part
     from loadgen.trace.rewrite import cut as do_cut
 
     part = Part(skip, rows, start, duration, lane, border, sample, seed)
-    one, skipped = _opened(file, format, bad_lines)
+    one, skipped = _opened(file, lines)
     options = {name: value for name, value in asdict(part).items() if value != getattr(Part(), name)}
     return _made("trace cut", (file,), options, where, partial(do_cut, one, part), skipped=skipped)
 
@@ -151,8 +156,7 @@ def scale(
     dequantise: Switch = False,
     seed: int = 1,
     to: str | None = None,
-    format: str | None = None,  # noqa: A002 - the name of the option
-    bad_lines: BadLine = BadLines.REFUSE,
+    lines: AsLines = _AS_THEY_ARE,
 ) -> int:
     """Make a trace faster or slower: times are divided, from the first request on; lengths stay.
 
@@ -170,14 +174,10 @@ def scale(
         Of the spreading.
     to
         azure, mooncake, bailian or lanewise; else the format of the file.
-    format
-        Format of the file; else told by its content.
-    bad_lines
-        A line that cannot be read: refuse, or skip and count it.
     """
     from loadgen.trace.rewrite import scale as do_scale
 
-    one, skipped = _opened(file, format, bad_lines)
+    one, skipped = _opened(file, lines)
     options = {"by": by, "rate": rate, "dequantise": dequantise or None, "seed": seed if dequantise else None, "to": to}
     spread = seed if dequantise else None
 
@@ -194,8 +194,7 @@ def convert(
     where: Where,
     assume_output: int | None = None,
     seed: int = 1,
-    format: str | None = None,  # noqa: A002 - the name of the option
-    bad_lines: BadLine = BadLines.REFUSE,
+    lines: AsLines = _AS_THEY_ARE,
 ) -> int:
     """Write a trace in another format, in order of arrival, and say what that format has no place for.
 
@@ -209,16 +208,12 @@ def convert(
         Keep requests whose output length was not recorded, with this one; else they are left out and counted.
     seed
         Of what is drawn (ServeGen).
-    format
-        Format of the file; else told by its content.
-    bad_lines
-        A line that cannot be read: refuse, or skip and count it.
     """
     from loadgen.trace.rewrite import convert as do_convert
     from loadgen.tracefile import Reading
 
     reading = Reading(assume_output_tokens=assume_output or 256, seed=seed)
-    one, skipped = _opened(file, format, bad_lines, reading)
+    one, skipped = _opened(file, lines, reading)
     options = {"to": to, "assume_output": assume_output, "seed": seed if one.format.name == "servegen" else None}
 
     make = partial(do_convert, one, to, keep_assumed=assume_output is not None)
@@ -317,11 +312,12 @@ def synth(
     return _made("trace synth", (), options, where, partial(make, wanted))
 
 
-def _opened(file: Path, name: str | None, bad_lines: BadLines, reading: Any = None) -> "tuple[Trace, Skipped]":
+def _opened(file: Path, lines: Lines, reading: Any = None) -> "tuple[Trace, Skipped]":
     from loadgen.tracefile import Skipped, open_trace
 
     skipped = Skipped()
-    return open_trace(file, name, skipped=skipped if bad_lines is BadLines.SKIP else None, reading=reading), skipped
+    counting = skipped if lines.bad_lines is BadLines.SKIP else None
+    return open_trace(file, lines.format, skipped=counting, reading=reading), skipped
 
 
 def _numbers(option: str, text: str) -> list[float]:
