@@ -22,6 +22,7 @@ ALONE = tuple(
         "e2e/test_monitoring.py",
         "e2e/test_readme.py",
         "e2e/test_scrape.py",
+        "e2e/test_walkthrough.py",
     )
 )
 

@@ -1,6 +1,7 @@
 """The walkthrough as an operator runs it: several processes, no terminal, a real socket."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,8 +46,8 @@ def test_it_walks_to_the_knee_and_goes_on_where_it_stopped(engine, tmp_path):
         assert "could not keep up" in found["reason"]
     assert list(found["steps"])[:2] == ["shortest", "request"]
     assert found["steps"]["request"]["tpot_s"] == pytest.approx(0.0202, abs=0.01)
-    if ended.returncode == 4:
-        return
+    if ended.returncode == 4 and os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1):
+        pytest.skip("other work keeps the cores busy, and the load generator says so")
     assert ended.returncode == 0, ended.stderr
     assert found["complete"]
     knee = found["steps"]["knee"]

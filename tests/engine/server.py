@@ -149,6 +149,10 @@ class Engine:
         """End the computing process at once, as a crash does."""
         os.kill(self.core_pid(), signal.SIGKILL)
 
+    def kill(self) -> None:
+        """End all its processes at once, as a machine that goes does."""
+        os.killpg(self.popen.pid, signal.SIGKILL)
+
     async def stop(self) -> None:
         """End it and every process of its own."""
         started = [self.popen.pid, *_descendants(self.popen.pid)]

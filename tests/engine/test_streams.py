@@ -1,6 +1,7 @@
 """Clients that leave, and an engine that dies in the middle: what the engine is left with, and what the client sees."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -81,7 +82,9 @@ DIALECTS = {
 ENDLESS = {"model": "tiny", "ignore_eos": True, "logit_bias": {"2": -100}}
 
 
-async def test_an_engine_that_dies_in_mid_answer_never_looks_like_success(own_engine, in_front_of):
+@contextlib.asynccontextmanager
+async def answering(own_engine, in_front_of):
+    """An engine in the middle of an answer in every dialect, streamed and not; yields it, the proxy and the clients."""
     async with own_engine() as engine, in_front_of(engine) as proxy:
         clients = {}
         for dialect, (path, body) in DIALECTS.items():
@@ -92,18 +95,53 @@ async def test_an_engine_that_dies_in_mid_answer_never_looks_like_success(own_en
         await running(engine, 4)
         for dialect in ("chat", "completions"):
             assert await clients[dialect, True].read_until(b"data: {", 60.0)
-        engine.kill_core()
-        talks = dict(
-            zip(clients, await asyncio.gather(*(one.read_quiet(10.0, 60.0) for one in clients.values())), strict=True)
-        )
-        assert not any((await proxy.settled(20.0)).values())
+        yield engine, proxy, clients
+
+
+async def ends(clients):
+    """What each client has when nothing more comes."""
+    read = (one.read_quiet(10.0, 60.0) for one in clients.values())
+    return dict(zip(clients, await asyncio.gather(*read), strict=True))
+
+
+def assert_failed_whole(talks):
     for dialect in ("chat", "completions"):
         whole = talks[dialect, False].answer
         assert whole.status in {500, 502}, (dialect, whole)
         assert whole.error, (dialect, whole.body)
+
+
+async def assert_counted_as_failed(proxy):
+    """Chat and completions, streamed and not: none of the four is counted as served, and nothing stays held."""
+    assert not any((await proxy.settled(20.0)).values())
+    outcomes = await proxy.outcomes()
+    assert outcomes.get("backend_error", 0) + outcomes.get("truncated", 0) >= 4, outcomes
+
+
+async def test_an_engine_whose_core_dies_says_so_in_the_stream_and_that_is_relayed_and_counted(own_engine, in_front_of):
+    """vLLM's own server outlives its core: it sends an error event and `[DONE]`, and ends the stream cleanly."""
+    async with answering(own_engine, in_front_of) as (engine, proxy, clients):
+        engine.kill_core()
+        talks = await ends(clients)
+        await assert_counted_as_failed(proxy)
+    assert_failed_whole(talks)
+    for dialect in ("chat", "completions"):
+        answer = talks[dialect, True].answer
+        assert answer.status == 200
+        assert b'"error"' in answer.body, (dialect, answer.body[-300:])
+        assert b'"finish_reason":"length"' not in answer.body
+
+
+async def test_an_engine_that_is_killed_in_mid_answer_never_looks_like_success(own_engine, in_front_of):
+    async with answering(own_engine, in_front_of) as (engine, proxy, clients):
+        engine.kill()
+        talks = await ends(clients)
+        await assert_counted_as_failed(proxy)
+    assert_failed_whole(talks)
+    for dialect in ("chat", "completions"):
         stream = talks[dialect, True]
         assert stream.answer.status == 200
         assert b'"error"' in stream.answer.body, (dialect, stream.answer.body[-300:])
-        assert b'"finish_reason":"length"' not in stream.answer.body
+        assert b"[DONE]" not in stream.answer.body
         assert not stream.answer.complete, f"{dialect}: the stream ended as if all were well"
         assert stream.closed

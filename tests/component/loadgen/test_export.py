@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -23,21 +22,20 @@ def exported(*arguments):
     return stopped.value.code
 
 
-@pytest.fixture
-def promtool(root):
-    found = shutil.which("promtool") or next(root.glob(".venv/prometheus/**/bin/promtool"), None)
-    if found is None:
-        pytest.skip("promtool is not installed")
-    return found
-
-
-async def test_promtool_makes_blocks_of_it(run, tmp_path, promtool):
+async def test_promtool_makes_blocks_of_it(run, tmp_path, promtools):
     file = tmp_path / "run.txt"
     assert (
         await asyncio.to_thread(exported, "export", run, "--format", "openmetrics", "--step", "10ms", "--out", file)
         == 0
     )
-    command = [promtool, "tsdb", "create-blocks-from", "openmetrics", str(file), str(tmp_path / "data")]
+    command = [
+        str(promtools / "promtool"),
+        "tsdb",
+        "create-blocks-from",
+        "openmetrics",
+        str(file),
+        str(tmp_path / "data"),
+    ]
     await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
     assert [path.name for path in (tmp_path / "data").glob("*/meta.json")] == ["meta.json"]
 

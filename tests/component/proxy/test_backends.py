@@ -405,6 +405,7 @@ async def test_a_shorter_interval_holds_at_once_and_not_after_the_old_one():
         async with asyncio.timeout(PATIENCE_S):
             while len(first.asked) < asked + 2:  # noqa: ASYNC110
                 await asyncio.sleep(0)
+        assert backends.views()[0].state is State.UP
         await backends.close()
 
 

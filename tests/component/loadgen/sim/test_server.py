@@ -135,6 +135,7 @@ async def test_all_sequences_of_a_request_are_aborted_together(serving):
         await client.until(RUNNING, 3)
         writer.close()
         await client.until(RUNNING, 0)
+        assert (await client.metrics())[WAITING] == 0
 
 
 async def test_an_old_client_without_chunks_reads_to_the_end_of_the_connection(serving):
