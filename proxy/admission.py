@@ -110,14 +110,17 @@ class Turn:
         admission = self._admission
         admission.apply(admission.dispatcher.part_ended(time.monotonic(), self.ticket.id, cached_tokens))
 
-    def part_failed(self, *, refused: bool = False) -> None:
+    def part_failed(self, *, refused: bool = False, broken: bool = False) -> None:
         """One part came to nothing; the next `grant` is for the rest, whole.
 
         Args:
             refused: the engine did not like what the client asks for.
+            broken: the engine failed, or did not answer.
         """
         admission = self._admission
-        admission.apply(admission.dispatcher.part_failed(time.monotonic(), self.ticket.id, refused=refused))
+        admission.apply(
+            admission.dispatcher.part_failed(time.monotonic(), self.ticket.id, refused=refused, broken=broken)
+        )
 
     def give_back(self) -> None:
         """The grant could not be used: not one byte was sent. The next `grant` is for another backend, or refuses."""

@@ -156,10 +156,10 @@ class Feeding:
             turn.give_back()
             return
         except UnansweredError:
-            turn.part_failed()
+            turn.part_failed(broken=True)
             return
         if answer.status != 200:
-            turn.part_failed(refused=_refused(answer.status))
+            turn.part_failed(refused=_refused(answer.status), broken=_broken(answer.status))
             return
         seconds = time.monotonic() - sent
         alone = running == 1 and self._admission.dispatcher.busy(grant.backend)[1] == grants
@@ -244,6 +244,11 @@ class Feeding:
 def _refused(status: int) -> bool:
     """Whether an error says nothing about parts as such: the client's request would get it too."""
     return status in _SAYS_NOTHING or (400 <= status < 500 and status not in _NOT_THERE)
+
+
+def _broken(status: int) -> bool:
+    """Whether an error says that the engine failed: neither busy nor without what parts need."""
+    return status >= 500 and status not in _SAYS_NOTHING | _NOT_THERE
 
 
 def _fits(prompt_tokens: int, exchange: Exchange, facts: Facts, context: int | None) -> bool:

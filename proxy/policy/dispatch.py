@@ -125,13 +125,16 @@ class Dispatcher:
         self._parts.ended(job, cached_tokens, now)
         return self._pass(now)
 
-    def part_failed(self, now: float, ticket_id: int, *, refused: bool = False) -> list[Effect]:
+    def part_failed(self, now: float, ticket_id: int, *, refused: bool = False, broken: bool = False) -> list[Effect]:
         """Take the failure of one part: the rest goes whole, and the engine answers the client's own request.
+
+        From a broken backend the ticket goes to another that is up, if there is one, and starts anew there; once.
 
         Args:
             now: monotonic seconds.
             ticket_id: a ticket whose last grant was not final; unknown ids are ignored.
             refused: the engine did not like what the client asks for, which says nothing about parts as such.
+            broken: the engine failed, or did not answer: the client's own request would fare no better there.
 
         Raises:
             ValueError: the ticket has no part in flight.
@@ -139,7 +142,7 @@ class Dispatcher:
         job = self._jobs.get(ticket_id)
         if job is None:
             return []
-        self._parts.failed(job, now, refused=refused)
+        self._parts.failed(job, now, refused=refused, broken=broken)
         return self._pass(now)
 
     def give_back(self, now: float, ticket_id: int) -> list[Effect]:

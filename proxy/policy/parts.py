@@ -32,8 +32,10 @@ class Parts:
         feed.part += 1
         self._pause(job, backend, now)
 
-    def failed(self, job: Job, now: float, *, refused: bool) -> None:
+    def failed(self, job: Job, now: float, *, refused: bool, broken: bool) -> None:
         """Take the failure of the part that `job` had in flight; it waits for the grant of the rest, whole.
+
+        Of a backend that is broken nothing is asked again where another is up: the ticket starts anew there, once.
 
         Raises:
             ValueError: it has none.
@@ -42,6 +44,11 @@ class Parts:
         backend.parts[PartResult.FAILED] += 1
         if not refused:
             backend.cache.failed(now)
+        if broken and not job.given_back and any(other.up and other is not backend for other in job.queue.pool):
+            job.given_back, job.avoid = True, backend
+            backend.release(job)
+            self.start_anew(job, now)
+            return
         feed.whole = True
         feed.part += 1
         self._pause(job, backend, now)

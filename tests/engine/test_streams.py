@@ -79,6 +79,7 @@ DIALECTS = {
     "responses": ("/v1/responses", {"input": "hi", "max_output_tokens": 3000}),
     "messages": ("/v1/messages", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3000}),
 }
+BOTH = (True, False)
 ENDLESS = {"model": "tiny", "ignore_eos": True, "logit_bias": {"2": -100}}
 
 
@@ -86,16 +87,19 @@ ENDLESS = {"model": "tiny", "ignore_eos": True, "logit_bias": {"2": -100}}
 async def answering(own_engine, in_front_of):
     """An engine in the middle of an answer in every dialect, streamed and not; yields it, the proxy and the clients."""
     async with own_engine() as engine, in_front_of(engine) as proxy:
-        clients = {}
-        for dialect, (path, body) in DIALECTS.items():
-            for stream in (True, False):
-                client = clients[dialect, stream] = await wire.Client.connect(proxy.port)
+        clients = {(dialect, stream): await wire.Client.connect(proxy.port) for dialect in DIALECTS for stream in BOTH}
+        try:
+            for (dialect, stream), client in clients.items():
+                path, body = DIALECTS[dialect]
                 more = {} if dialect in {"responses", "messages"} else ENDLESS
                 client.send(wire.request(body | {"model": "tiny", "stream": stream} | more, path=path))
-        await running(engine, 4)
-        for dialect in ("chat", "completions"):
-            assert await clients[dialect, True].read_until(b"data: {", 60.0)
-        yield engine, proxy, clients
+            await running(engine, 4)
+            for dialect in ("chat", "completions"):
+                assert await clients[dialect, True].read_until(b"data: {", 60.0)
+            yield engine, proxy, clients
+        finally:
+            for client in clients.values():
+                await client.close()
 
 
 async def ends(clients):

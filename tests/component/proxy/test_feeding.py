@@ -543,6 +543,38 @@ async def test_a_part_whose_engine_cannot_be_reached_starts_anew_on_another(fed)
     assert [backend.started for backend in proxy.app.admission.snapshot().backends] == [None, None]
 
 
+@pytest.mark.parametrize("how", ["answers 500", "hangs up"])
+async def test_a_part_that_breaks_its_engine_starts_anew_on_another(fed, how):
+    """The process that speaks HTTP may outlive the one that computes: then the answer is 500."""
+    first, second, proxy = await fed(PrefixEngine(), PrefixEngine())
+
+    broken = []
+
+    def breaking_down(engine):
+        async def act(request, peer):
+            if len(parts_of(engine)) == 2 and not broken:
+                broken.append(engine)
+            if engine not in broken:
+                return NotImplemented
+            if how == "hangs up":
+                peer.reset()
+            else:
+                peer.answer(b'{"error":{"message":"EngineCore","code":500}}', status=b"500 Internal Server Error")
+            return None
+
+        return act
+
+    for engine in (first, second):
+        engine.script.instead["/v1/completions"] = breaking_down(engine)
+    got = await (await proxy.client()).post(chat(words(5000)))
+    assert got.status == 200
+    other = second if broken == [first] else first
+    assert [len(part.json["prompt"]) for part in parts_of(other)] == PARTS
+    assert other.requests[-1].path == "/v1/chat/completions"
+    assert "/v1/chat/completions" not in shape(broken[0])
+    assert proxy.held() == (0, 0, 0)
+
+
 async def test_an_engine_killed_between_parts_fails_the_request_only_as_it_would_without_parts(fed):
     engine, proxy = await fed(PrefixEngine())
 

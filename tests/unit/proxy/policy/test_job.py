@@ -170,10 +170,16 @@ class Shadow:
     def end_part(self, i, number):
         held, before = self.held.pop(i), self.done[i]
         self.ends_trial(i)
+        cached = (before, before, None, 0)[number % 4]
+        failed, broken = number % 11 == 0, number % 22 == 0
+        others = any(self.takes(name) for name in self.pool(held.ticket) if name != held.name)
+        if broken and others and i not in self.given_back:
+            self.given_back.add(i)
+            self.start_anew(i, held.ticket)
+            self.read(self.dispatcher.part_failed(self.now, i, broken=True))
+            return
         share = self.scheduling.installments.pause
         self.pause[held.name] = self.now + share * (self.now - held.now)
-        cached = (before, before, None, 0)[number % 4]
-        failed = number % 11 == 0
         if not failed:
             self.done[i] = held.prefill if cached == 0 and before else held.grant.upto_tokens
         if self.is_up[held.name]:
@@ -181,7 +187,7 @@ class Shadow:
         else:
             self.start_anew(i, held.ticket)
         if failed:
-            self.read(self.dispatcher.part_failed(self.now, i))
+            self.read(self.dispatcher.part_failed(self.now, i, broken=broken))
         else:
             self.read(self.dispatcher.part_ended(self.now, i, cached))
 

@@ -22,6 +22,26 @@ def test_after_a_failed_part_the_rest_goes_whole(desk, parts):
     assert (d.grants[-1].final, d.grants[-1].part, d.grants[-1].upto_tokens) == (True, 1, 8000)
 
 
+def test_a_part_that_broke_its_backend_starts_anew_on_another_once_and_then_goes_whole(desk, parts):
+    d = desk(2, installments=parts)
+    d.offer(8000, splittable=True)
+    first = d.grants[-1].backend
+    d.part_ended(1, 0)
+    d.keep(d.dispatcher.part_failed(d.now, 1, broken=True))
+    other = d.grants[-1]
+    assert (other.backend != first, other.part, other.final) == (True, 0, False)
+    assert [state.started for state in d.see().backends if state.name == first] == [None]
+    d.keep(d.dispatcher.part_failed(d.now, 1, broken=True))
+    assert (d.grants[-1].backend, d.grants[-1].final) == (other.backend, True)
+
+
+def test_a_part_that_broke_the_only_backend_leaves_the_rest_to_it(desk, parts):
+    d = desk(installments=parts)
+    d.offer(8000, splittable=True)
+    d.keep(d.dispatcher.part_failed(d.now, 1, broken=True))
+    assert (d.grants[-1].final, d.grants[-1].part, d.grants[-1].upto_tokens) == (True, 1, 8000)
+
+
 def test_a_miss_charges_again_what_the_cache_lost(desk, parts):
     d = desk(installments=parts)
     d.offer(8000, splittable=True)
