@@ -19,6 +19,7 @@ from proxy.settings import Settings
 
 HEADER = "x-lanewise-explain"
 _MOST_BYTES = 2000
+_MOST_CONFIGURATIONS = 32
 _SAME_S = 1e-9
 """Work that differs by less is the same: what the ticket itself holds was taken out again in floating point."""
 
@@ -35,6 +36,8 @@ class Explanations:
         self._in_force = in_force
         self._estimator = estimator
         self._kept: deque[Exchange] = deque(maxlen=in_force.settings.explain.keep)
+        self._configurations = {in_force.sha: in_force.settings}
+        """The latest that were in force, by their hash: requests outlive the one they began under."""
 
     def __repr__(self) -> str:
         return f"<Explanations of {len(self._kept)} requests>"
@@ -46,6 +49,10 @@ class Explanations:
 
     def configure(self, settings: Settings) -> None:
         """Keep as many as the settings say; the oldest go first."""
+        self._configurations.pop(settings.hash, None)
+        self._configurations[settings.hash] = settings
+        if len(self._configurations) > _MOST_CONFIGURATIONS:
+            del self._configurations[next(iter(self._configurations))]
         if settings.explain.keep != self._kept.maxlen:
             self._kept = deque(self._kept, maxlen=settings.explain.keep)
 
@@ -72,6 +79,7 @@ class Explanations:
 
     def of(self, exchange: Exchange) -> dict[str, Any]:
         """Return everything that was decided on a request so far, ready for JSON."""
+        settings = self._configurations.get(exchange.config or "", self._in_force.settings)
         return {
             "request_id": exchange.request_id,
             "arrived": stamp(exchange.arrived_wall),
@@ -82,9 +90,9 @@ class Explanations:
             "tenant": exchange.tenant,
             "priority": exchange.priority,
             "estimate": self._estimate(exchange),
-            "lane": lane_of(self._in_force.settings, exchange.lane, exchange.ticket, exchange.prompt_tokens_estimated),
+            "lane": lane_of(settings, exchange.lane, exchange.ticket, exchange.prompt_tokens_estimated),
             "output": _output(exchange),
-            "deadline": deadline_of(self._in_force.settings, exchange.lane),
+            "deadline": deadline_of(settings, exchange.lane),
             "wait_s": _rounded(exchange.queue_s if exchange.ended is not None else _so_far(exchange)),
             "backend": choice(exchange.standing, exchange.backend, exchange.mode),
             "parts": exchange.parts,

@@ -146,9 +146,9 @@ class Corridor:
         if rooms.spans is not None:
             rooms.spans.begin(exchange, request.raw_headers)
         route = accept.check_head(request)
+        exchange.endpoint, exchange.method, exchange.path = route.endpoint, request.method, route.upstream_path
         exchange.mode = limits.modes.of(request)
         exchange.explained = rooms.explanations.asked(request)
-        exchange.endpoint, exchange.method, exchange.path = route.endpoint, request.method, route.upstream_path
         exchange.body = await accept.read_body(request, limits.body_bytes, limits.body_s)
         exchange.request_bytes = len(exchange.body)
         if self.draining:

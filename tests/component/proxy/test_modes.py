@@ -12,6 +12,7 @@ from engines import Engine, chat_answer, gated, healthy, wants_usage
 from proxy.policy.limits import Mode
 from proxy.policy.outcome import Outcome
 from proxy.policy.shadow import Decision
+from proxy.wire.facts import Endpoint
 
 ONE = {"concurrency": 1, "adaptive": {"enabled": False}}
 
@@ -182,6 +183,13 @@ async def test_a_trusted_peer_can_ask_to_be_scheduled_while_the_rest_is_observed
         assert (await client.answer()).status == 200
     await proxy.ended(1)
     assert proxy.held() == (0, 0, 0)
+
+
+async def test_a_mode_that_does_not_exist_is_answered_in_the_words_of_the_endpoint(start):
+    _engine, proxy = await start(healthy, trusted_networks="127.0.0.0/8")
+    got = await (await proxy.client()).post(chat(), path="/v1/messages", x_lanewise_mode="dry-run")
+    assert (got.status, json.loads(got.body)["type"]) == (400, "error")
+    assert (await proxy.ended()).endpoint is Endpoint.MESSAGES
 
 
 async def test_anybody_else_chooses_nothing(start):

@@ -235,6 +235,20 @@ async def test_who_waits_goes_as_soon_as_a_reload_makes_room(path):
         assert [(await client.answer()).status for client in clients] == [200, 200]
 
 
+async def test_a_request_is_explained_by_what_it_began_under(path):
+    was = {"lanes": {"short": {"ttft_slo": "2s", "max_prompt_tokens": 1000}}, "scheduling": {"drop_factor": 1}}
+    now = {"lanes": {"short": {"ttft_slo": "3s", "max_prompt_tokens": 900}}, "scheduling": {"drop_factor": 5}}
+    async with Engine(healthy) as engine, serving(path, document(engine, **was)) as proxy:
+        client = await proxy.client()
+        before = (await client.post(chat())).header("x-request-id")
+        await proxy.reload(document(engine, **now))
+        after = (await client.post(chat())).header("x-request-id")
+        told = [json.loads(await proxy.get(f"/explain.json?id={one}")) for one in (before, after)]
+        assert [one["deadline"]["first_token_s"] for one in told] == [2.0, 3.0]
+        assert [one["deadline"]["dropped_s"] for one in told] == [2.0, 15.0]
+        assert ["at most 1000" in told[0]["lane"]["why"], "at most 900" in told[1]["lane"]["why"]] == [True, True]
+
+
 async def test_limits_and_policies_follow_at_once(path):
     async with Engine(healthy) as engine, serving(path, document(engine)) as proxy:
         client = await proxy.client()
