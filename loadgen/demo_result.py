@@ -34,6 +34,7 @@ _SPEED_MEANS = (
     "multiplied back"
 )
 _SIMULATED = "The engine is simulated: its constants are computed, not measured. Processes and sockets are real."
+_BUSY = "The machine was too busy: failed checks do not count. Run it when nothing else runs, or slower (--speed)."
 _PRESETS = {
     "strict": "Preset strict: a request that cannot meet its TTFT deadline is refused at once (429, Retry-After).",
     "gentle": "Preset gentle: a late request steps back, and is refused at five times its TTFT deadline.",
@@ -184,6 +185,12 @@ class Told:
         return found
 
     @property
+    def busy(self) -> bool:
+        """Return whether the machine was too busy to judge by: the generator or the simulated engine was late."""
+        late_engine = any(late > LATE_S for late in self.lateness.values())
+        return late_engine or any(side.summary.client_limited for side in self.sides)
+
+    @property
     def remarks(self) -> list[str]:
         """Return what else the summaries warn of."""
         told_already = {"speed", "incomplete", "client_limited"}
@@ -228,6 +235,8 @@ class Told:
         out.print(_PRESETS.get(self.conditions.preset, ""), markup=False)
         for check in self.checks:
             out.print(f"{'ok' if check.passed else 'FAILED'}: {check.sentence}.", style="bold", markup=False)
+        if self.busy and not all(check.passed for check in self.checks):
+            out.print(_BUSY, style="yellow", markup=False)
         out.print(f"Run folders, logs, comparison: {self.folder}", markup=False, soft_wrap=True)
         if len(self.sides) >= 2:
             out.print(f"Page: {self.page}", markup=False, soft_wrap=True)

@@ -97,6 +97,17 @@ def test_no_effect_is_exit_code_three(conditions, runs, tmp_path):
     told = result(conditions, tmp_path, [runs("direct", 1.0), runs("lanewise", 0.9)], {}, stopped=False)
     assert told.code == Exit.GATE
     assert "FAILED" in printed(told)
+    assert "do not count" not in printed(told)
+
+
+@pytest.mark.parametrize("late", ["generator", "engine"])
+def test_what_failed_on_a_busy_machine_is_not_held_against_the_proxy(late, conditions, runs, tmp_path):
+    more = {"loop_lag_p99_s": 0.5} if late == "generator" else {}
+    lateness = {"lanewise": 0.25} if late == "engine" else {}
+    both = [runs("direct", 1.0), runs("lanewise", 0.9, **more)]
+    told = result(conditions, tmp_path, both, lateness, stopped=False)
+    assert told.code == Exit.GATE
+    assert "do not count" in printed(told)
 
 
 def test_lost_long_requests_are_exit_code_three(conditions, runs, tmp_path):
