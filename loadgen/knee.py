@@ -15,6 +15,8 @@ WIDEST_FACTOR = 1.25
 """Between two levels: the crossing is known to one step."""
 MARGIN = 0.05
 """The cap stays this share below the crossing."""
+ALL_LEVELS = "the last level was reached"
+"""Why a sweep ended that nothing stopped."""
 MOST_FAILED = 0.05
 BEYOND = 2
 """Levels above the SLO before a sweep stops: the fit needs some of them."""
@@ -127,18 +129,19 @@ def knee(done: Sequence[Level], tpot_slo_s: float, stopped: str) -> Knee:
         stopped: why the sweep ended.
     """
     usable = [level for level in done if not level.client_limited and level.requests]
-    crossing, why = _crossing(usable, tpot_slo_s)
+    crossing, why = _crossing(usable, tpot_slo_s, stopped)
     cap = None if crossing is None else max(1, math.floor(crossing * (1 - MARGIN)))
     return Knee(tuple(done), tpot_slo_s, crossing, cap, why, stopped, bend(usable))
 
 
-def _crossing(usable: Sequence[Level], slo_s: float) -> tuple[float | None, str]:
+def _crossing(usable: Sequence[Level], slo_s: float, stopped: str) -> tuple[float | None, str]:
     """Return where TPOT p95 goes above the SLO for good, or why it cannot be said."""
     if not usable:
         return None, "no level can be used"
     above = [at for at, level in enumerate(usable) if level.tpot_p95_s > slo_s]
     if not above:
-        return None, f"TPOT p95 keeps its SLO up to {usable[-1].in_flight:g}; sweep further, with --to"
+        kept = f"TPOT p95 keeps its SLO up to {usable[-1].in_flight:g}"
+        return None, f"{kept}; sweep further, with --to" if stopped == ALL_LEVELS else f"{kept}, where the sweep ended"
     first = next(at for at in above if all(level.tpot_p95_s > slo_s for level in usable[at : at + BEYOND]))
     if first == 0:
         return None, f"TPOT p95 is above its SLO at the lowest level, {usable[0].in_flight:g}, already"

@@ -19,7 +19,7 @@ from loadgen.cli import SloOptions, parameters_of, replayed
 from loadgen.failure import Exit, StopError, UsageError
 from loadgen.flags import Switch, named, seconds
 from loadgen.journal import RunFolder, refuse_used
-from loadgen.knee import WIDEST_FACTOR, Knee, Level, levels, stop
+from loadgen.knee import ALL_LEVELS, WIDEST_FACTOR, Knee, Level, levels, stop
 from loadgen.knee import knee as read_knee
 from loadgen.manifest import parameters, premise
 from loadgen.options import ReplayOptions, SourceOptions
@@ -31,6 +31,8 @@ from loadgen.summary import Slo, plain
 
 SCHEMA = "lanewise.knee/1"
 FRAGMENT = "measured.yaml"
+LEAST_REQUESTS = 50
+"""Of a level: a p95 of fewer says little."""
 TIMES_IN_FLIGHT = 5
 """A level of concurrency sends at least so many times as many requests as are in flight."""
 
@@ -89,11 +91,14 @@ def knee(
         options, source=dataclasses.replace(source, traces=traces), premises=premises, parameters=parameters_of(set)
     )
     done: list[Level] = []
-    stopped, folder = "the last level was reached", None
+    stopped, folder = ALL_LEVELS, None
     for asked in levels(lowest, highest, factor, whole=by == "concurrency"):
         folder = replayed(_one(whole, by, asked, requests))
         if not folder.manifest().get("complete"):
             stopped = "it was interrupted"
+            break
+        if (why := too_short(folder.manifest(), by, asked)) is not None:
+            stopped = why
             break
         done.append(level_of(folder, asked, slo.slo(), settle))
         if (why := stop(done, slo.tpot)) is not None:
@@ -121,8 +126,8 @@ def _check_levels(by: str, lowest: float, highest: float, factor: float) -> None
 
 
 def _check_requests(options: ReplayOptions, source: SourceOptions, requests: int) -> None:
-    if requests < 50:
-        raise UsageError(f"--requests {requests}: a p95 needs at least 50")
+    if requests < LEAST_REQUESTS:
+        raise UsageError(f"--requests {requests}: a p95 needs at least {LEAST_REQUESTS}")
     if options.closed_loop is not None:
         raise UsageError("--closed-loop: knee sets it for every level; leave it out")
     if source.rows is not None or source.rate is not None:
@@ -138,6 +143,16 @@ def _one(whole: ReplayOptions, by: str, asked: float, requests: int) -> ReplayOp
         closed_loop=int(asked) if by == "concurrency" else None,
         source=dataclasses.replace(whole.source, rows=rows, rate=asked if by == "rate" else None),
     )
+
+
+def too_short(manifest: Mapping[str, Any], by: str, asked: float) -> str | None:
+    """Return why a level cannot be read, when the trace has too few requests for it; None: it has enough."""
+    plan = manifest.get("plan")
+    sent = plan.get("requests") if isinstance(plan, Mapping) else None
+    least = max(LEAST_REQUESTS, TIMES_IN_FLIGHT * int(asked)) if by == "concurrency" else LEAST_REQUESTS
+    if sent is None or sent >= least:
+        return None
+    return f"the trace has only {sent} requests, and level {asked:g} needs {least}; give a longer one"
 
 
 def level_of(folder: RunFolder, asked: float, slo: Slo, settle_s: float = 0.0) -> Level:

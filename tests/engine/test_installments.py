@@ -172,4 +172,5 @@ async def test_an_engine_that_dies_between_two_parts_is_begun_anew_on_another(en
         assert talk.answer.status == 200, talk.answer.body
         assert talk.answer.document["choices"] == plain
         assert await proxy.total("installments_total", f'backend="{other.port if on_one else one.port}"') >= 2
+        await client.close()
         assert not any((await proxy.settled(20.0)).values())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.knee import Level, bend, knee, levels, stop
+from loadgen.knee import ALL_LEVELS, Level, bend, knee, levels, stop
 
 
 def level(at, per_s=None, tpot=None, **more):
@@ -50,9 +50,14 @@ def test_one_level_above_the_slo_that_is_followed_by_one_below_is_no_crossing():
     ("slo", "why"), [(1.0, "keeps its SLO up to 63; sweep further"), (0.01, "at the lowest level, 8, already")]
 )
 def test_without_a_crossing_it_says_why(slo, why):
-    found = knee(SWEEP, slo, "")
+    found = knee(SWEEP, slo, ALL_LEVELS)
     assert (found.crossing, found.cap) == (None, None)
     assert why in found.why
+
+
+def test_a_sweep_that_was_stopped_does_not_ask_for_more_levels():
+    found = knee(SWEEP, 1.0, "throughput collapsed")
+    assert found.why == "TPOT p95 keeps its SLO up to 63, where the sweep ended"
 
 
 def test_the_bend_is_found_with_an_interval():

@@ -8,7 +8,7 @@ import pytest
 from loadgen.cli import main
 from loadgen.knee import Level, knee
 from loadgen.summary import Slo
-from loadgen.sweep import fragment, level_of
+from loadgen.sweep import fragment, level_of, too_short
 from proxy.settings import load
 
 BACKEND = "backends: [http://127.0.0.1:8000]\nscheduling: {drop_factor: 2}\n"
@@ -47,6 +47,23 @@ def test_a_level_on_which_nothing_completed_has_no_latency(made):
     found = level_of(made.folder("level", [made.failed(index) for index in range(9)]), 4, Slo())
     assert (found.requests, found.per_s, found.failed_share) == (0, 0.0, 1.0)
     assert found.tpot_p95_s != found.tpot_p95_s
+
+
+@pytest.mark.parametrize(
+    ("requests", "by", "asked", "needs"),
+    [
+        (12, "concurrency", 4, "only 12 requests, and level 4 needs 50"),
+        (50, "concurrency", 4, None),
+        (74, "concurrency", 15, "only 74 requests, and level 15 needs 75"),
+        (75, "concurrency", 15, None),
+        (49, "rate", 0.5, "level 0.5 needs 50"),
+        (50, "rate", 100.0, None),
+        (None, "rate", 1.0, None),
+    ],
+)
+def test_a_level_for_which_the_trace_is_too_short_is_not_read(requests, by, asked, needs):
+    said = too_short({"plan": {"requests": requests}}, by, asked)
+    assert said is None if needs is None else needs in said
 
 
 def test_the_fragment_is_read_by_lanewise_after_its_own_configuration(tmp_path):
