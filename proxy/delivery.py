@@ -56,6 +56,8 @@ class Delivery:
 
     Attributes:
         pass_on: takes `wire` and `payload` of each read, after `begin`.
+        pass_chunk: writes one whole chunk, known to hold no more than a token event, as it came; after `begin`. None
+            where the answer goes another way. Not to be used while `sifting`.
         started: the head was written: no status of ours can follow.
         holding: the body is kept until it is whole.
     """
@@ -69,6 +71,7 @@ class Delivery:
         "_own_chunks",
         "_sieve",
         "holding",
+        "pass_chunk",
         "pass_on",
         "started",
     )
@@ -83,6 +86,7 @@ class Delivery:
         """The client can tell a whole body from one that was cut."""
         self._close = not client.keep_alive
         self.pass_on: Callable[[bytes, bytes], None] = self._splice
+        self.pass_chunk: Callable[[bytes], object] | None = None
         self.started = False
         self.holding = False
 
@@ -90,6 +94,11 @@ class Delivery:
     def keep_alive(self) -> bool:
         """Whether the client's connection stays after this answer."""
         return not self._close
+
+    @property
+    def sifting(self) -> bool:
+        """Whether a part of an event is held back, which comes before anything that follows."""
+        return self._sieve is not None and self._sieve.holding
 
     def begin(
         self,
@@ -167,6 +176,9 @@ class Delivery:
             self._own_chunks, self.pass_on = True, self._sift
         elif not head.chunked:
             self._own_chunks, self.pass_on = True, self._rechunk
+        transport = self._client.connection.transport
+        if head.chunked and transport is not None:
+            self.pass_chunk = transport.write  # one that has closed takes what is written, and drops it
         return _CHUNKED
 
     def _write_head(self, head: Head, framing: Fields, body: bytes = b"") -> None:

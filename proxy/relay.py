@@ -65,14 +65,17 @@ class Relay:
         "_first_token",
         "_head",
         "_last_read",
+        "_last_token",
         "_pace",
         "_patience",
         "_progress",
+        "_relayed",
         "_scanner",
         "_stalled_at",
         "_tail",
         "_timer",
         "delivery",
+        "on_chunk",
     )
 
     def __init__(
@@ -95,14 +98,20 @@ class Relay:
         self._scanner: StreamScanner | None = None
         self._head: Head | None = None
         self._tail = b""
-        """The last payload of a stream: says whether it stopped between two events."""
+        """The last payload of a stream that was framed: says whether it stopped between two events."""
         self._last_read = 0.0
+        """When body bytes that were framed came last; 0: none yet."""
         self._progress = 0.0
-        """When something last came that moves the answer on: of a stream the end of a line, since half an event is of
-        no use to anybody; else any byte."""
-        """When body bytes came last; 0: none yet."""
+        """When something of them last came that moves the answer on: of a stream the end of a line, since half an event
+        is of no use to anybody; else any byte."""
+        self._last_token = 0.0
+        """When the last token event came, framed or not; 0: none yet."""
+        self._relayed = 0
+        """Body bytes of this attempt, without chunk framing."""
         self._stalled_at = 0.0
-        """`_last_read` when the clock last found the client not reading."""
+        """When the last bytes had come as the clock last found the client not reading."""
+        self.on_chunk: Callable[[bytes], bool] | None = None
+        """See `Receiver`."""
 
     async def run(self, connection: Connection, parts: Iterable[bytes]) -> Broken | Stopped | None:
         """Send the request and relay the answer.
@@ -125,6 +134,7 @@ class Relay:
         finally:
             self._wait(None)
             client.flow = None
+            self._note_body()
             if not self._done.done() or self._done.cancelled():
                 connection.abort()
 
@@ -182,7 +192,6 @@ class Relay:
     def on_body(self, wire: bytes, payload: bytes) -> None:
         """Look beside the stream, and pass it on."""
         now = time.monotonic()
-        exchange = self._exchange
         if not self._last_read:
             self._first_body(now)
         self._last_read = now
@@ -192,19 +201,49 @@ class Relay:
         if scanner is not None:
             self._tail = payload
             if events := scanner.feed(payload):
-                if self._first_token is not None:
-                    exchange.first_token = now
-                    self._first_token()
-                    self._first_token = None
-                elif (pace := self._pace) is not None:
-                    if self._connection.held_back:  # type: ignore[union-attr]
-                        self._connection.held_back = False  # type: ignore[union-attr]
-                    else:
-                        pace.seconds += now - exchange.last_token  # type: ignore[operator]
-                        pace.events += events
-                exchange.last_token = now
-        exchange.response_bytes += len(payload)
-        self.delivery.pass_on(wire, payload)
+                self._note_tokens(now, events)
+        self._relayed += len(payload)
+        delivery = self.delivery
+        delivery.pass_on(wire, payload)
+        steady = scanner is not None and scanner.steady and delivery.pass_chunk is not None and not delivery.sifting
+        self.on_chunk = self._pass_chunk if steady and not self._connection.held_back else None  # type: ignore[union-attr]
+
+    def _pass_chunk(self, wire: bytes) -> bool:
+        """Pass a chunk on that holds one more token and nothing else; `on_body` in short, for most of what comes."""
+        size = self._scanner.feed_chunk(wire)  # type: ignore[union-attr]
+        if not size:
+            return False
+        now = time.monotonic()
+        pace = self._pace
+        if pace is not None:
+            pace.seconds += now - self._last_token
+            pace.events += 1
+        self._last_token = now
+        self._relayed += size
+        self.delivery.pass_chunk(wire)  # type: ignore[misc]
+        return True
+
+    def _note_tokens(self, now: float, events: int) -> None:
+        """Take note of token events, of which the first of all gives the prefill budget back."""
+        if self._first_token is not None:
+            self._exchange.first_token = now
+            self._first_token()
+            self._first_token = None
+        elif (pace := self._pace) is not None:
+            if self._connection.held_back:  # type: ignore[union-attr]
+                self._connection.held_back = False  # type: ignore[union-attr]
+            else:
+                pace.seconds += now - self._last_token
+                pace.events += events
+        self._last_token = now
+
+    def _note_body(self) -> None:
+        """Let the exchange know what came; it is not told at every read."""
+        exchange = self._exchange
+        exchange.response_bytes += self._relayed
+        self._relayed = 0
+        if self._last_token:
+            exchange.last_token = self._last_token
 
     def _first_body(self, now: float) -> None:
         """Shorten the timer from the patience for the first byte to the patience between two, if that is sooner."""
@@ -303,16 +342,18 @@ class Relay:
         assert self._done is not None
         assert self._connection is not None
         patience, now = self._patience, time.monotonic()
-        if self._last_read:
-            until, what = self._progress + patience.idle_s, f"silent, or within one event, for {patience.idle_s:g} s"
+        heard = max(self._last_read, self._last_token)
+        if heard:
+            progress = max(self._progress, self._last_token)
+            until, what = progress + patience.idle_s, f"silent, or within one event, for {patience.idle_s:g} s"
         else:
             sent = self._exchange.sent or now
             until, what = sent + patience.first_byte_s, f"no first byte within {patience.first_byte_s:g} s"
         if self._connection.paused:
-            if self._stalled_at == self._last_read:
+            if self._stalled_at == heard:
                 self.stop(Stopped.CLIENT_STALLED)
                 return
-            self._stalled_at, until = self._last_read, now + patience.idle_s
+            self._stalled_at, until = heard, now + patience.idle_s
         if until > now:
             self._wait(until - now)
             return

@@ -28,6 +28,8 @@ class Call:
 
     __slots__ = ("_body", "_connection", "_done", "_head", "_size")
 
+    on_chunk = None
+
     def __init__(self) -> None:
         self._connection: Connection | None = None
         self._done: asyncio.Future[Answer | Broken | None] | None = None

@@ -31,6 +31,14 @@ class Broken:
 class Receiver(Protocol):
     """Who sent the request. Its methods are called in this order: head, body…, then end or broken, once."""
 
+    @property
+    def on_chunk(self) -> Callable[[bytes], bool] | None:
+        """Takes a read that begins where a chunk begins, if it knows it for one whole chunk, and says whether it did.
+
+        Asked for after each call of `on_body`; None: every read shall be framed.
+        """
+        ...
+
     def on_head(self, head: Head) -> None:
         """Status and headers are complete (informational heads are swallowed)."""
         ...
@@ -60,6 +68,7 @@ class Connection(asyncio.Protocol):
         "_buffer",
         "_framing",
         "_keep_alive",
+        "_on_chunk",
         "_on_idle",
         "_on_lost",
         "_paused",
@@ -77,6 +86,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._receiver: Receiver | None = None
         self._framing: Framing | None = None
+        self._on_chunk: Callable[[bytes], bool] | None = None
+        """The receiver's, while the next byte begins a chunk."""
         self._buffer = b""
         self._keep_alive = False
         self._paused = False
@@ -113,14 +124,14 @@ class Connection(asyncio.Protocol):
         assert self._receiver is None
         assert self._transport is not None
         self._receiver = receiver
-        self._framing = None
+        self._framing = self._on_chunk = None
         self.touched = self.held_back = False
         for part in parts:
             self._transport.write(part)
 
     def abort(self) -> None:
         """Close at once and forget the receiver; the engine sees the close and frees the sequence."""
-        self._receiver = None
+        self._receiver = self._on_chunk = None
         if self._transport is not None:
             self._transport.abort()
 
@@ -128,6 +139,7 @@ class Connection(asyncio.Protocol):
         """Stop reading: the client does not keep up."""
         if not self._paused and not self.closed:
             self._paused = self.held_back = True
+            self._on_chunk = None
             cast("asyncio.Transport", self._transport).pause_reading()
 
     def resume(self) -> None:
@@ -148,17 +160,21 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass one read on (asyncio)."""
-        receiver, framing = self._receiver, self._framing
-        if receiver is None:
-            self.abort()  # nobody asked: the next answer on this connection could not be trusted
-            return
+        on_chunk = self._on_chunk
         try:
+            if on_chunk is not None and on_chunk(data):
+                return
+            receiver, framing = self._receiver, self._framing
+            if receiver is None:
+                self.abort()  # nobody asked: the next answer on this connection could not be trusted
+                return
             if framing is None:
                 self._read_head(receiver, data)
                 return
             wire, payload = framing.feed(data)
             if wire:
                 receiver.on_body(wire, payload)
+            self._on_chunk = receiver.on_chunk if framing.between_chunks else None
             if framing.done:
                 self._finish(receiver, framing)
         except (BadHeadError, BadFramingError) as error:
@@ -172,7 +188,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever waits (asyncio)."""
-        self._transport = None
+        self._transport = self._on_chunk = None
         receiver, self._receiver = self._receiver, None
         self._on_lost(self)
         if receiver is None:

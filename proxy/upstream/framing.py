@@ -30,6 +30,11 @@ class Framing(Protocol):
     excess: bytes
     """Bytes behind the end: there is no such thing, so the connection cannot be used again."""
 
+    @property
+    def between_chunks(self) -> bool:
+        """Whether the next byte begins a chunk; a whole one may then go by without `feed`."""
+        ...
+
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         """Take one read.
 
@@ -72,6 +77,11 @@ class ChunkedFraming:
         """The line end of the current chunk is still to come."""
         self.done = False
         self.excess = b""
+
+    @property
+    def between_chunks(self) -> bool:
+        """See `Framing`."""
+        return not (self._held or self._missing or self._tail or self.done)
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         """See `Framing`."""
@@ -151,6 +161,8 @@ class LengthFraming:
 
     __slots__ = ("_missing", "done", "excess")
 
+    between_chunks = False
+
     def __init__(self, length: int) -> None:
         self._missing = length
         self.done = length == 0
@@ -177,6 +189,8 @@ class CloseFraming:
     """Neither a length nor chunks: the body ends with the connection."""
 
     __slots__ = ("done", "excess")
+
+    between_chunks = False
 
     def __init__(self) -> None:
         self.done = False

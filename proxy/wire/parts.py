@@ -213,6 +213,11 @@ class UsageTeller:
         self._held = bytearray()
         self._pass = False
 
+    @property
+    def holding(self) -> bool:
+        """Whether the next bytes cannot be told by themselves: something is held back."""
+        return bool(self._held)
+
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes, cut anywhere.
 

@@ -244,6 +244,94 @@ def test_a_byte_order_mark_before_the_first_event_does_no_harm() -> None:
     assert scan(Endpoint.CHAT, [b"\xef\xbb\xbf" + golden("chat_no_done")]) == EXPECTED["chat_no_done"]
 
 
+def token(text: bytes) -> bytes:
+    return b'data: {"id":"c-1","choices":[{"index":0,"delta":{"content":"%b"},"finish_reason":null}]}\n\n' % text
+
+
+def framed(payload: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(payload), payload)
+
+
+def scan_chunks(pieces: list[bytes]) -> tuple[Found, int]:
+    """Read a chat whose pieces are a chunk each, as a relay does; also how many were told by their chunk."""
+    scanner, told = StreamScanner(Endpoint.CHAT), 0
+    for piece in pieces:
+        size = scanner.feed_chunk(framed(piece)) if scanner.steady else 0
+        told += size > 0
+        assert size in {0, len(piece)}
+        if not size:
+            scanner.feed(piece)
+    found = Found(
+        scanner.tokens,
+        scanner.finish_reason,
+        scanner.usage,
+        scanner.error.message if scanner.error else None,
+        scanner.done,
+        scanner.complete,
+        scanner.unparsed,
+    )
+    return found, told
+
+
+def test_in_the_steady_state_a_chat_is_told_by_its_chunks() -> None:
+    words = [b"Every", b" word", b" is", b" one", b" \xe6\xbc\xa2", b"x" * 300]
+    found, told = scan_chunks([token(word) for word in words])
+    assert found.tokens == len(words)
+    assert told == len(words) - 1  # the first has to be looked at
+
+
+STRANGE = (
+    token(b'a"},"finish_reason":"stop","x":{"y":"b'),
+    token(b"one") + token(b"two"),
+    token(b"one") + b"data: [DONE]\n\n" + token(b"two"),
+    token(b"a\n\ndata: [DONE]\n\ndata: b"),
+    token(b"a\r\rdata: [DONE]\r\rdata: b"),
+    token(b""),
+    token(b"cut")[:-7],
+    b": keep-alive\n\n",
+    golden("chat_usage"),
+)
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+def test_a_chunk_with_anything_beside_one_token_is_looked_at(strange: bytes) -> None:
+    pieces = [token(b"a"), token(b"b"), strange]
+    found, told = scan_chunks(pieces)
+    assert told == 1
+    scanner = StreamScanner(Endpoint.CHAT)
+    for byte in b"".join(pieces):
+        scanner.feed(bytes([byte]))
+    assert (found.tokens, found.finish, found.done) == (scanner.tokens, scanner.finish_reason, scanner.done)
+
+
+@pytest.mark.parametrize("size", [b"5d", b"5b", b"0", b"x", b"005c", b"5C", b"5c;a"])
+def test_a_chunk_whose_size_line_is_not_the_plain_one_is_left_to_the_framing(size: bytes) -> None:
+    assert len(token(b"next")) == 0x5C
+    scanner = StreamScanner(Endpoint.CHAT)
+    scanner.feed(token(b"a"))
+    assert scanner.steady
+    assert scanner.feed_chunk(size + b"\r\n" + token(b"next") + b"\r\n") == 0
+    assert scanner.feed_chunk(b"5c\r\n" + token(b"next") + b"\r\n") == 0x5C
+
+
+TEXTS = st.lists(st.sampled_from([b"a", b'"', b"\\", b"\n", b"\r", b"}", b'"}\n\n', b"data: {", b"\xe6\xbc\xa2"])).map(
+    b"".join
+)
+PIECES = st.one_of(TEXTS.map(token), st.sampled_from(STRANGE), TEXTS.filter(bool))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(PIECES, max_size=12))
+def test_a_chat_is_understood_the_same_by_its_chunks_and_by_its_bytes(pieces: list[bytes]) -> None:
+    whole = StreamScanner(Endpoint.CHAT)
+    for byte in b"".join([token(b"a"), *pieces]):
+        whole.feed(bytes([byte]))
+    found, _ = scan_chunks([token(b"a"), *pieces])
+    assert (found.tokens, found.finish, found.usage, found.done, found.unparsed) == (
+        whole.tokens, whole.finish_reason, whole.usage, whole.done, whole.unparsed,
+    )  # fmt: skip
+
+
 def sift(pieces: list[bytes]) -> bytes:
     remover = UsageRemover()
     return b"".join([*(remover.feed(piece) for piece in pieces), remover.end()])
