@@ -34,6 +34,7 @@ from proxy.listener import Listener, ListenerLimits, PureParserError, check_pars
 from proxy.metrics import Metrics
 from proxy.metrics.lengths import length_families
 from proxy.modes import Modes
+from proxy.notify import ServiceManager
 from proxy.orders import Orders
 from proxy.pace import Pace
 from proxy.paper import Paper
@@ -138,6 +139,7 @@ class App:
         self._admin = Admin(settings.admin, self.metrics, self.status, self.explanations, self.lately)
         self._turn = itertools.count()
         self.corridor: Corridor | None = None
+        self.manager = ServiceManager()
         self._listener: Listener | None = None
         self._server: asyncio.Server | None = None
 
@@ -173,6 +175,13 @@ class App:
         self._say_where()
 
     @property
+    def told(self) -> str:
+        """What the service manager shows of it, one line."""
+        views = list(self.backends.views())
+        usable = sum(1 for view in views if view.serves)
+        return f"{self.settings.mode} on {self.listen}, {usable} of {len(views)} backends up"
+
+    @property
     def busy(self) -> str | None:
         """Why the configuration cannot change now, or None."""
         if self.corridor is None:
@@ -188,6 +197,7 @@ class App:
             What is to be said about it, one sentence each.
         """
         met = await self.backends.meet(settings)
+        self.manager.reloading()
         old, self.settings = self.settings, settings
         self._scheduling = settings.to_scheduling()
         self.names.refresh_s = settings.names.refresh
@@ -212,6 +222,7 @@ class App:
             self.corridor.configure(_handler_limits(settings))
         if self._listener is not None:
             self._listener.configure(_listener_limits(settings))
+        self.manager.ready(self.told)
         return tuple(f"backend {one.name} does not answer yet: {one.error}" for one in met if not one.up)
 
     async def drain(self, hurry: asyncio.Event) -> None:
@@ -226,6 +237,7 @@ class App:
         self.admission.drain()
         _log.info("draining: %d requests to finish", corridor.active)
         seconds = self.settings.timeouts.drain
+        self.manager.stopping(seconds)
         await _first_of(corridor.quiet, hurry, seconds)
         if not corridor.active:
             return
@@ -476,7 +488,9 @@ async def _run(loaded: Loaded, read: Callable[[], Loaded]) -> int:
     def on_signal() -> None:
         (hurry if stop.is_set() else stop).set()
 
+    manager = ServiceManager.of_environment(os.environ)
     app = build(loaded.settings, loaded, read)
+    app.manager = manager
 
     async def reload() -> None:
         await app.reloader.reload()
@@ -484,7 +498,13 @@ async def _run(loaded: Loaded, read: Callable[[], Loaded]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     loop.add_signal_handler(signal.SIGHUP, lambda: tasks.spawn(reload(), "reload"))
-    await serve(app, stop, hurry, process.calm_the_collector)
+
+    def started() -> None:
+        process.calm_the_collector()
+        manager.ready(app.told)
+        tasks.spawn(manager.watch(lambda: app.told), "watchdog")
+
+    await serve(app, stop, hurry, started)
     return 0
 
 

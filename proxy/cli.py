@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,10 +24,46 @@ _PATIENCE_S = 3.0
 _ORDER_PATIENCE_S = 60.0
 """A reload probes new backends first."""
 
+_MORE = """\
+FILES
+
+lanewise.yaml is whatever --config or LANEWISE_CONFIG names; `lanewise config schema` prints its schema. Presets, \
+alerts, dashboards and deployment files are in the folder that `lanewise files` prints.
+
+ENVIRONMENT
+
+LANEWISE_CONFIG names the file. LANEWISE_KEY sets a key, LANEWISE_SECTION__KEY one of a section: \
+LANEWISE_SCHEDULING__PRESET=gentle. Flags win over the environment, this over the file. NO_COLOR switches colours off.
+
+SIGNALS
+
+SIGTERM and SIGINT drain, a second one ends the drain; SIGHUP reloads.
+
+EXIT CODES
+
+0 done; 1 runtime failure (a port in use, no proxy there); 2 configuration or usage; 3 gate failed; 130 interrupted.
+
+EXAMPLES
+
+lanewise serve --backend http://127.0.0.1:8000
+
+lanewise validate --strict --config lanewise.yaml
+
+lanewise completion bash > ~/.local/share/bash-completion/completions/lanewise
+"""
+
+
+def _release() -> str:
+    from proxy.metrics.build import release_of  # noqa: PLC0415 - see the module docstring
+
+    return release_of("lanewise")
+
+
 app = App(
     name="lanewise",
     help="Scheduling proxy in front of vLLM and vLLM-Ascend servers.",
-    version=version("lanewise"),
+    help_format="plaintext",
+    version=_release,
     result_action="return_value",
 )
 config = App(name="config", help="Show the configuration, or its schema.")
@@ -326,6 +362,39 @@ def verdict(
     return _order(source, {"do": "verdict", "verdict": judgement, "reason": reason}, json_output)
 
 
+@app.command
+def files(*, json_output: Annotated[bool, Parameter(name="--json", negative=())] = False) -> int:
+    """Print the folder with what comes with lanewise: presets, alerts, dashboards, deployment files.
+
+    Args:
+        json_output: print one JSON document, with the path of each file.
+    """
+    from proxy.shipped import folder, shipped  # noqa: PLC0415
+
+    where = folder()
+    if where is None:
+        raise CommandError(FAILED, "this installation has no such folder: install the wheel, or use the source tree")
+    if json_output:
+        _print_json({"folder": str(where), "files": shipped(where)})
+    else:
+        print(where)  # noqa: T201
+    return DONE
+
+
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish"]) -> int:
+    """Print the script that completes commands and options in a shell.
+
+    bash: into ~/.local/share/bash-completion/completions/lanewise. zsh: into _lanewise in a folder of $fpath.
+    fish: into ~/.config/fish/completions/lanewise.fish.
+
+    Args:
+        shell: the shell that reads it.
+    """
+    sys.stdout.write(app.generate_completion(shell=shell))
+    return DONE
+
+
 @backends.command(name="list")
 def list_(
     source: Source = _NOTHING, *, json_output: Annotated[bool, Parameter(name="--json", negative=())] = False
@@ -382,8 +451,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    given = sys.argv[1:] if arguments is None else arguments
+    app.help_epilogue = _MORE if len(given) < 2 else None  # the help of one command is about that command
     try:
-        result = app(arguments, exit_on_error=False, print_error=False)
+        result = app(given, exit_on_error=False, print_error=False)
     except CommandError as error:
         for sentence in error.sentences:
             _say(sentence)

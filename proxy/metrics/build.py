@@ -2,20 +2,30 @@
 
 import json
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, version
+
+COMMIT_FILE = "extra_metadata/commit"
+"""Where a wheel keeps the commit that it was built from; `hatch_build.py` writes it."""
 
 
 @cache
 def commit_of(package: str) -> str:
-    """Return the commit that a package was installed from, "" when its installer did not write one down.
+    """Return the commit that a package was built or installed from, "" when nobody wrote one down.
 
-    Installers write it into `direct_url.json` (PEP 610) when they install from a repository; a wheel has none.
+    A wheel that was built in a repository holds it. Installers write it into `direct_url.json` (PEP 610) when they
+    install from a repository themselves.
     """
     try:
-        told = distribution(package).read_text("direct_url.json")
+        found = distribution(package)
     except PackageNotFoundError:
         return ""
-    return commit_in(told)
+    return (found.read_text(COMMIT_FILE) or "").strip() or commit_in(found.read_text("direct_url.json"))
+
+
+def release_of(package: str) -> str:
+    """Return version and, where it is known, commit of a package, as people read it: `0.1.0 (commit 4f2d…)`."""
+    commit = commit_of(package)
+    return f"{version(package)} (commit {commit})" if commit else version(package)
 
 
 def commit_in(direct_url: str | None) -> str:
