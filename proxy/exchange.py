@@ -265,69 +265,97 @@ def to_record(
         config: hash of the configuration in force, where the exchange knows none.
         text: the request body, only when the operator asked for it.
     """
-    fields = record_fields(exchange, config=config, text=text)
-    fields.update(block_tokens=block_tokens, hash_ids=hash_ids)
+    fields: dict[str, Any] = {"model": None, "lane": None}
+    fields |= record_fields(exchange, block_tokens=block_tokens, hash_ids=hash_ids, config=config, text=text)
     return Record(**fields)
 
 
-def record_fields(exchange: Exchange, *, config: str | None = None, text: str | None = None) -> dict[str, Any]:
-    """Return the fields of a trace record, in its order; the prefix hashes are still to come.
+def record_fields(
+    exchange: Exchange,
+    *,
+    block_tokens: int | None = None,
+    hash_ids: tuple[str, ...] = (),
+    config: str | None = None,
+    text: str | None = None,
+) -> dict[str, Any]:
+    """Return the fields of a trace record that are known, in its order; the arguments are those of `to_record`.
 
-    A dict, because it is made for every request: a `Record` of as many fields costs several times as much.
-
-    Args:
-        exchange: the request, after its ending was set.
-        config: hash of the configuration in force, where the exchange knows none.
-        text: the request body, only when the operator asked for it.
+    A dict, because it is made for every request: a `Record` of as many fields costs several times as much. It reads
+    nothing that changes after the last room, so another thread may call it.
     """
-    facts, usage, would, arrived = exchange.facts, exchange.usage, exchange.would, exchange.arrived
-    output_tokens = exchange.output_tokens
-    from_usage = usage is not None and usage.completion_tokens is not None
-    return {
+    facts, usage, arrived = exchange.facts, exchange.usage, exchange.arrived
+    fields: dict[str, Any] = {
         "arrived_s": exchange.arrived_wall,
         "request_id": exchange.request_id,
-        "endpoint": exchange.endpoint.value,
-        "model": None if facts is None else facts.model,
-        "lane": exchange.lane,
-        "outcome": (exchange.outcome or Outcome.BACKEND_ERROR).value,
-        "reason": _word(exchange.reason),
-        "phase": _word(exchange.phase),
-        "status": exchange.status,
-        "stream": facts is not None and facts.stream,
-        "sequences": 1 if facts is None else facts.sequences,
-        "prompt_tokens_estimated": exchange.prompt_tokens_estimated,
-        "prompt_tokens": None if usage is None else usage.prompt_tokens,
-        "cached_tokens": None if usage is None else usage.cached_tokens,
-        "output_tokens": output_tokens,
-        "output_source": None if output_tokens is None else "usage" if from_usage else "events",
-        "output_cap": None if facts is None else facts.output.cap,
-        "output_cap_sent": exchange.output_cap_sent,
-        "finish_reason": exchange.finish_reason,
-        "backend": exchange.backend,
-        "attempts": exchange.attempts,
-        "parts": exchange.parts or None,
-        "queue_s": exchange.queue_s,
-        "first_token_s": _difference(exchange.first_token, arrived),
-        "last_token_s": _difference(exchange.last_token, arrived),
-        "end_s": _difference(exchange.ended, arrived),
-        "request_bytes": exchange.request_bytes,
-        "response_bytes": exchange.response_bytes,
-        "block_tokens": None,
-        "hash_ids": (),
-        "config": exchange.config or config,
-        "mode": None if exchange.mode is Mode.ENFORCE else exchange.mode.value,
-        "would": None if would is None else _word(would.decision),
-        "would_wait_s": None if would is None else would.wait_s,
-        "would_cap": None if would is None else would.cap,
-        "tenant": exchange.tenant,
-        "priority": _CLASSES.get(exchange.priority),
-        "text": text,
+        "endpoint": exchange.endpoint._value_,
     }
+    if facts is not None and facts.model is not None:
+        fields["model"] = facts.model
+    if exchange.lane is not None:
+        fields["lane"] = exchange.lane
+    fields["outcome"] = (exchange.outcome or Outcome.BACKEND_ERROR)._value_
+    if exchange.reason is not None:
+        fields["reason"] = exchange.reason._value_
+    if exchange.phase is not None:
+        fields["phase"] = exchange.phase._value_
+    if exchange.status is not None:
+        fields["status"] = exchange.status
+    fields["stream"] = facts is not None and facts.stream
+    fields["sequences"] = 1 if facts is None else facts.sequences
+    if exchange.prompt_tokens_estimated is not None:
+        fields["prompt_tokens_estimated"] = exchange.prompt_tokens_estimated
+    if usage is not None and usage.prompt_tokens is not None:
+        fields["prompt_tokens"] = usage.prompt_tokens
+    if usage is not None and usage.cached_tokens is not None:
+        fields["cached_tokens"] = usage.cached_tokens
+    if (output_tokens := exchange.output_tokens) is not None:
+        fields["output_tokens"] = output_tokens
+        counted = usage is not None and usage.completion_tokens is not None
+        fields["output_source"] = "usage" if counted else "events"
+    if facts is not None and facts.output.cap is not None:
+        fields["output_cap"] = facts.output.cap
+    if exchange.output_cap_sent is not None:
+        fields["output_cap_sent"] = exchange.output_cap_sent
+    if exchange.finish_reason is not None:
+        fields["finish_reason"] = exchange.finish_reason
+    if exchange.backend is not None:
+        fields["backend"] = exchange.backend
+    fields["attempts"] = exchange.attempts
+    if exchange.parts:
+        fields["parts"] = exchange.parts
+    if (queue_s := exchange.queue_s) is not None:
+        fields["queue_s"] = queue_s
+    if exchange.first_token is not None:
+        fields["first_token_s"] = exchange.first_token - arrived
+    if exchange.last_token is not None:
+        fields["last_token_s"] = exchange.last_token - arrived
+    if exchange.ended is not None:
+        fields["end_s"] = exchange.ended - arrived
+    fields["request_bytes"] = exchange.request_bytes
+    fields["response_bytes"] = exchange.response_bytes
+    if block_tokens is not None:
+        fields["block_tokens"] = block_tokens
+    if hash_ids:
+        fields["hash_ids"] = hash_ids
+    if (sha := exchange.config or config) is not None:
+        fields["config"] = sha
+    if exchange.mode is not Mode.ENFORCE:
+        fields["mode"] = exchange.mode._value_
+    if exchange.would is not None:
+        _add_would(fields, exchange.would)
+    if exchange.tenant is not None:
+        fields["tenant"] = exchange.tenant
+    if exchange.priority in _CLASSES:
+        fields["priority"] = _CLASSES[exchange.priority]
+    if text is not None:
+        fields["text"] = text
+    return fields
 
 
-def _word(value: StrEnum | None) -> str | None:
-    return None if value is None else value.value
-
-
-def _difference(stamp: float | None, start: float) -> float | None:
-    return None if stamp is None else stamp - start
+def _add_would(fields: dict[str, Any], would: Would) -> None:
+    if would.decision is not None:
+        fields["would"] = would.decision._value_
+    if would.wait_s is not None:
+        fields["would_wait_s"] = would.wait_s
+    if would.cap is not None:
+        fields["would_cap"] = would.cap

@@ -6,7 +6,6 @@ The one way back: a connection that failed before a byte was sent gives its gran
 
 import asyncio
 import logging
-import os
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -35,6 +34,7 @@ from proxy.policy.shadow import Decision, Would
 from proxy.policy.ticket import Grant
 from proxy.relay import Patience
 from proxy.repeats import Repeats
+from proxy.requestids import RequestIds
 from proxy.tenancy import Tenancy
 from proxy.tracing import Spans, with_fields
 from proxy.wire import headers
@@ -88,6 +88,7 @@ class Corridor:
         self._rooms = rooms
         self._limits = limits
         self._id_header = limits.id_header.encode("ascii")
+        self._ids = RequestIds()
         self.draining = False
         """Refuse what comes from now on."""
         self.active = 0
@@ -251,7 +252,7 @@ class Corridor:
             wanted = headers.header(request.raw_headers, self._id_header) or b""
             request_id = headers.client_request_id(((b"x-request-id", wanted),))
         return Exchange(
-            request_id or os.urandom(8).hex(),
+            request_id or self._ids.next(),
             time.monotonic(),
             time.time(),
             method=request.method,

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -24,6 +23,7 @@ from proxy.exchange import Exchange, record_fields
 from proxy.policy.reuse import PrefixReuse
 from proxy.settings import Settings
 from proxy.wire import trace
+from proxy.wire.facts import Facts
 from proxy.wire.prefix import prefix_chain
 
 _log = logging.getLogger("lanewise")
@@ -31,8 +31,9 @@ _log = logging.getLogger("lanewise")
 FLUSH_EVERY_S = 1.0
 QUEUE_BYTES = 64 * 2**20
 """Prompt text that may wait for its hashes. Text is held only until the writer has come to it."""
-GATHER_S = 0.02
-"""The writer lets records gather this long: waking it for each one costs the event loop more than the record."""
+GATHER_S = 0.1
+"""The writer lets records gather this long: waking it for each one costs the event loop more than the record, and many
+in a row find its code and data in the processor's caches."""
 _WRITE_BYTES = 256 * 2**10
 _LINES_IN_A_ROW = 8
 """The writer lets the event loop in after so many."""
@@ -162,10 +163,11 @@ class TraceFiles:
 
 @dataclass(slots=True)
 class _Waiting:
-    fields: dict[str, Any]
-    blocks: tuple[str, ...]
-    token_ids: bool
-    cache_salt: str | None
+    exchange: Exchange
+    facts: Facts | None
+    """Its own, with the text of the prompt: others let go of that."""
+    body: bytes | None
+    """To be recorded as text; None: it is not."""
     size: int
 
 
@@ -219,12 +221,9 @@ class Recorder:
         if full or (size and self._put_bytes - self._taken_bytes + size > QUEUE_BYTES):
             self.counts.dropped[Dropped.QUEUE_FULL] += 1
             return
-        text = exchange.body.decode("utf-8", "replace") if self._text else None
-        ids = facts is not None and facts.prompt_tokens is not None
-        salt = facts.cache_salt if facts is not None else None
         self._put += 1
         self._put_bytes += size
-        self._queue.append(_Waiting(record_fields(exchange, config=self._config, text=text), blocks, ids, salt, size))
+        self._queue.append(_Waiting(exchange, facts, exchange.body if self._text else None, size))
         if self._asleep:
             self._asleep = False
             self._wake.set()
@@ -274,17 +273,24 @@ class Recorder:
     def _line(self, waiting: _Waiting) -> bytes:
         self._taken += 1
         self._taken_bytes += waiting.size
-        fields = waiting.fields
-        if waiting.blocks:
-            fields["block_tokens"] = self._block_tokens
-            fields["hash_ids"] = chain = prefix_chain(
-                waiting.blocks,
+        exchange, facts = waiting.exchange, waiting.facts
+        chain: tuple[str, ...] = ()
+        if facts is not None and facts.blocks:
+            chain = prefix_chain(
+                facts.blocks,
                 salt=self._salt,
-                scope=(fields["model"] or "", waiting.cache_salt or ""),
+                scope=(facts.model or "", facts.cache_salt or ""),
                 block_tokens=self._block_tokens,
-                token_ids=waiting.token_ids,
+                token_ids=facts.prompt_tokens is not None,
             )
             self.reuse.note(chain)
+        fields = record_fields(
+            exchange,
+            block_tokens=self._block_tokens if facts is not None and facts.blocks else None,
+            hash_ids=chain,
+            config=self._config,
+            text=None if waiting.body is None else waiting.body.decode("utf-8", "replace"),
+        )
         document = trace.document(fields)
         try:
             return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
