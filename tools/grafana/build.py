@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TypeVar
 
 from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -25,8 +26,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BOARDS = (OVERVIEW, COMPARE, BACKENDS, LOADGEN)
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 COLOURS = {"short": "green", "long": "orange"}
+ARMS = ("#8a8f98", "blue")
+"""Of a comparison: the baseline stands back, the candidate is seen."""
 _COLUMNS = 24
 _Drawn = timeseries.Panel | stat.Panel | heatmap.Panel
+_Arms = TypeVar("_Arms", timeseries.Panel, stat.Panel)
 
 
 def documents() -> dict[str, str]:
@@ -135,7 +139,7 @@ def _timeseries(panel: Panel) -> timeseries.Panel:
     made = (
         timeseries.Panel()
         .min(0)
-        .line_width(1)
+        .line_width(2 if panel.arms else 1)
         .fill_opacity(8)
         .show_points(common_models.VisibilityMode.NEVER)
         .legend(
@@ -160,6 +164,10 @@ def _timeseries(panel: Panel) -> timeseries.Panel:
             properties += [_property("unit", query.unit), _property("custom.axisPlacement", "right")]
         if properties:
             made = made.override_by_query("ABCDEFGH"[at], properties)
+    if panel.arms:
+        made = _coloured_arms(made)
+        dash = _property("custom.lineStyle", {"fill": "dash", "dash": [8, 6]})
+        made = made.override_by_regexp("/^long\\b/", [dash, _property("custom.lineWidth", 1)])
     if panel.lanes:
         for lane, colour in COLOURS.items():
             fixed = _property("color", {"mode": "fixed", "fixedColor": colour})
@@ -172,16 +180,25 @@ def _property(name: str, value: object) -> models.DynamicConfigValue:
 
 
 def _stat(panel: Panel) -> stat.Panel:
-    steps = [models.Threshold(value=None, color="green")]
+    steps = [models.Threshold(value=None, color=panel.base)]
     steps += [models.Threshold(value=value, color=colour) for value, colour in panel.steps]
-    return (
+    colours, graphs = common_models.BigValueColorMode, common_models.BigValueGraphMode
+    one_moment = all(query.instant for query in panel.queries)
+    made = (
         stat.Panel()
         .no_value(panel.nothing)
-        .graph_mode(common_models.BigValueGraphMode.AREA)
-        .color_mode(common_models.BigValueColorMode.VALUE)
+        .graph_mode(graphs.NONE if one_moment else graphs.AREA)
+        .color_mode(colours.BACKGROUND if panel.filled else colours.VALUE)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
         .thresholds(dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(steps))
     )
+    return _coloured_arms(made) if panel.arms else made
+
+
+def _coloured_arms(made: _Arms) -> _Arms:
+    for query, colour in zip("AB", ARMS, strict=True):
+        made = made.override_by_query(query, [_property("color", {"mode": "fixed", "fixedColor": colour})])
+    return made
 
 
 def _heatmap(_panel: Panel) -> heatmap.Panel:

@@ -25,6 +25,8 @@ class Screen:
     over_s: float = 300.0
     """How far back a panel reaches."""
     step_s: float = 15.0
+    until: float | None = None
+    """Unix seconds where a panel ends; None: now."""
 
 
 def boards(folder: Path = ROOT / "grafana/dashboards") -> dict[str, dict[str, Any]]:
@@ -36,6 +38,7 @@ def queries(board: dict[str, Any], screen: Screen) -> Iterator[tuple[str, str]]:
     """Yield the title of a panel and each of its expressions, as Grafana would send them."""
     values = {variable["name"]: _value(variable) for variable in board["templating"]["list"]}
     values["__rate_interval"] = screen.window
+    values["__range"] = f"{screen.over_s:.0f}s"
     for panel in board["panels"]:
         for target in panel.get("targets") or ():
             yield panel["title"], re.sub(r"\$(\w+)", lambda found: values[found[1]], target["expr"])
@@ -51,7 +54,7 @@ def findings(prometheus: Prometheus, board: dict[str, Any], screen: Screen) -> I
     """Yield one line for each query that is refused, has no series, or numbers nowhere."""
     for title, expr in queries(board, screen):
         try:
-            series = prometheus.over(expr, screen.over_s, screen.step_s)
+            series = prometheus.over(expr, screen.over_s, screen.step_s, screen.until)
         except ValueError as refused:
             yield f"{title}: refused: {refused}"
             continue

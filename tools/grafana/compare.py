@@ -1,4 +1,11 @@
-"""The dashboard `compare`: baseline beside candidate, by the target label `experiment`."""
+"""The dashboard `compare`: baseline beside candidate, by the target label `experiment`.
+
+The figures on top are over the whole range that the screen shows, so that a tail of few requests is not noise; the
+lines below are over the usual window.
+"""
+
+from collections.abc import Callable
+from typing import Any
 
 from tools.grafana.nouns import (
     INSTANCE,
@@ -13,18 +20,25 @@ from tools.grafana.nouns import (
     Board,
     Panel,
     Query,
+    R,
     Row,
     Words,
+    panel,
     quantile,
     rate,
     share,
 )
 
 LONG = "lanewise_request_duration_seconds"
-BOTH = 'job=~"$job", lane=~"$lane", experiment=~"$baseline|$candidate"'
-CANDIDATE = 'job=~"$job", lane=~"$lane", experiment="$candidate"'
-BASELINE = 'job=~"$job", lane=~"$lane", experiment="$baseline"'
-OWN = 'outcome!~"invalid|too_long|client_gone"'
+TOKENS = "lanewise_output_tokens_total"
+GOOD = "lanewise_slo_good_total"
+CANDIDATE = 'job=~"$job", experiment="$candidate"'
+BASELINE = 'job=~"$job", experiment="$baseline"'
+LANES = 'lane=~"$lane"'
+SENT = 'outcome!~"invalid|too_long"'
+"""All that a client sent and that could be answered: who gave up waiting is among them."""
+SHORT_LANE, LONG_LANE = 'lane="short"', 'lane="long"'
+WHOLE = "$__range"
 BASELINE_ARM = Asked(
     name="baseline",
     title=Words(zh="基线", en="Baseline"),
@@ -39,116 +53,209 @@ CANDIDATE_ARM = Asked(
     multi=False,
     first="candidate",
 )
+Asking = Callable[[str], str]
+"""Makes a query from the selector of an arm."""
 
 
-def _change(share_of: float, metric: str) -> str:
-    """Return by how much a quantile of the candidate differs, as a share of the baseline's."""
-    new, old = (quantile(share_of, metric, "lane", selector) for selector in (CANDIDATE, BASELINE))
-    return f"{new} / on (lane) {old} - 1"
-
-
-def _refused(selector: str) -> str:
-    return share(rate(REQUESTS, f'{selector}, outcome=~"rejected|expired"', "lane"), rate(REQUESTS, selector, "lane"))
-
-
-def _good(selector: str) -> str:
-    return share(rate("lanewise_slo_good_total", selector, "lane"), rate(REQUESTS, f"{selector}, {OWN}", "lane"))
-
-
-def _headline(zh: str, en: str, about_zh: str, about_en: str, expr: str, *, rise_is_good: bool = False) -> Panel:
-    steps = ((0.02, "yellow"), (0.1, "red"))
-    return Panel(
-        title=Words(zh=zh, en=en),
-        about=Words(zh=about_zh, en=about_en),
-        unit="percentunit",
-        kind="stat",
-        width=4,
-        height=5,
-        decimals=1,
-        steps=() if rise_is_good else steps,
-        queries=(Query(expr, "{{lane}}"),),
-        nothing="无流量 / no traffic",
+def _arms(asking: Asking, *, by_lane: bool = True, instant: bool = False) -> tuple[Query, Query]:
+    """Return the same query for both arms."""
+    word = "{{lane}} " if by_lane else ""
+    return (
+        Query(asking(BASELINE), f"{word}$baseline", instant=instant),
+        Query(asking(CANDIDATE), f"{word}$candidate", instant=instant),
     )
 
 
-_HEADLINES = Row(
-    title=Words(zh="结论:候选相对基线的变化", en="The result: candidate against baseline"),
+def _whole(share_of: float, metric: str, lane: str = LANES) -> Asking:
+    return lambda arm: quantile(share_of, metric, "", f"{arm}, {lane}", WHOLE)
+
+
+def _refused(by: str = "", window: str = R) -> Asking:
+    return lambda arm: share(
+        rate(REQUESTS, f'{arm}, {LANES}, outcome=~"rejected|expired"', by, window),
+        rate(REQUESTS, f"{arm}, {LANES}, {SENT}", by, window),
+    )
+
+
+def _in_time(by: str = "", window: str = R) -> Asking:
+    return lambda arm: share(
+        rate(GOOD, f"{arm}, {LANES}", by, window), rate(REQUESTS, f"{arm}, {LANES}, {SENT}", by, window)
+    )
+
+
+def _change(share_of: float, metric: str) -> str:
+    """Return a quantile of the candidate over the baseline's, per lane."""
+    new, old = (quantile(share_of, metric, "lane", f"{arm}, {LANES}") for arm in (CANDIDATE, BASELINE))
+    return f"{new} / on (lane) {old}"
+
+
+def _both(zh: str, en: str, about_zh: str, about_en: str, unit: str, *, asking: Asking, **more: Any) -> Panel:
+    """Return one figure of both arms over the whole range."""
+    queries = _arms(asking, by_lane=False, instant=True)
+    return panel(zh, en, about_zh, about_en, unit, *queries, kind="stat", arms=True, nothing="无数据 / no data", **more)
+
+
+_GAIN = Row(
+    title=Words(
+        zh="① 得到什么:短请求的首 token",
+        en="What is gained: first tokens of short requests (grey: baseline, blue: candidate; whole range)",
+    ),
     panels=(
-        _headline("TTFT p99 变化", "TTFT p99 change", "负值更好。", "Below 0 is better.", _change(0.99, TTFT)),
-        _headline("TTFT p50 变化", "TTFT p50 change", "负值更好。", "Below 0 is better.", _change(0.5, TTFT)),
-        _headline(
-            "TPOT p95 变化",
-            "TPOT p95 change",
-            "代价之一:负值更好。",
-            "Part of the price: below 0 is better.",
-            _change(0.95, TPOT),
+        _both(
+            "短请求 TTFT p99",
+            "Short requests, TTFT p99",
+            "从到达到首 token,含排队;仅已得到首 token 的请求。",
+            "From arrival to the first token, queue included, of requests that got one.",
+            "s",
+            asking=_whole(0.99, TTFT, SHORT_LANE),
+            width=8,
+            height=6,
+            decimals=2,
         ),
-        _headline(
-            "端到端 p95 变化",
-            "End to end p95 change",
-            "代价之一:负值更好。",
-            "Part of the price: below 0 is better.",
-            _change(0.95, LONG),
+        panel(
+            "TTFT p99 缩短倍数",
+            "Times shorter",
+            "基线的 p99 除以候选的 p99;大于 1 更好。",
+            "p99 of the baseline over p99 of the candidate; above 1 is better.",
+            "suffix:x",
+            Query(
+                f"{_whole(0.99, TTFT, SHORT_LANE)(BASELINE)} / {_whole(0.99, TTFT, SHORT_LANE)(CANDIDATE)}",
+                "p99",
+                instant=True,
+            ),
+            kind="stat",
+            filled=True,
+            base="red",
+            steps=((0.95, "yellow"), (1.1, "green")),
+            width=4,
+            height=6,
+            decimals=1,
+            nothing="无数据 / no data",
         ),
-        _headline(
-            "拒绝率之差",
-            "Refused, difference",
-            "代价:候选比基线多拒绝的百分点。",
-            "The price: points that the candidate refuses more.",
-            f"{_refused(CANDIDATE)} - on (lane) {_refused(BASELINE)}",
+        _both(
+            "短请求 TTFT p50",
+            "Short requests, TTFT p50",
+            "一半的短请求在此之内得到首 token。",
+            "Half of the short requests have their first token within this.",
+            "s",
+            asking=_whole(0.5, TTFT, SHORT_LANE),
+            width=6,
+            height=6,
+            decimals=2,
         ),
-        _headline(
-            "达标率之差",
-            "In time, difference",
-            "候选比基线多按时完成的百分点;正值更好。",
-            "Points that the candidate answers in time more; above 0 is better.",
-            f"{_good(CANDIDATE)} - on (lane) {_good(BASELINE)}",
-            rise_is_good=True,
+        _both(
+            "按时完成(占全部请求)",
+            "Answered in time, of all sent",
+            "TTFT 与每 token 时间均在通道目标内的比例;被拒绝、失败和放弃等待的都算未按时。",
+            "Share within the deadlines of its lane; what was refused, failed or given up counts as not in time.",
+            "percentunit",
+            asking=_in_time(window=WHOLE),
+            width=6,
+            height=6,
+            decimals=0,
+        ),
+    ),
+)
+_PRICE = Row(
+    title=Words(zh="② 代价是什么", en="What it costs"),
+    panels=(
+        _both(
+            "拒绝率",
+            "Refused",
+            "立即拒绝或因截止时间丢弃的比例。",
+            "Share that was rejected at once or dropped because of its deadline.",
+            "percentunit",
+            asking=_refused(window=WHOLE),
+            width=4,
+            height=6,
+            decimals=1,
+        ),
+        _both(
+            "长请求 TTFT p99",
+            "Long requests, TTFT p99",
+            "从到达到首 token,含排队。",
+            "From arrival to the first token, queue included.",
+            "s",
+            asking=_whole(0.99, TTFT, LONG_LANE),
+            width=4,
+            height=6,
+            decimals=1,
+        ),
+        _both(
+            "每 token 时间 p95",
+            "TPOT p95",
+            "首 token 之后每个输出 token 的平均时间。",
+            "Mean time per output token after the first.",
+            "s",
+            asking=_whole(0.95, TPOT),
+            width=4,
+            height=6,
+        ),
+        _both(
+            "端到端 p95",
+            "End to end p95",
+            "从到达到最后一个字节,仅成功的请求。",
+            "From arrival to the last byte, of requests that ended ok.",
+            "s",
+            asking=_whole(0.95, LONG),
+            width=4,
+            height=6,
+            decimals=1,
+        ),
+        _both(
+            "输出 token/秒",
+            "Output tokens/s",
+            "吞吐。",
+            "Throughput.",
+            "short",
+            asking=lambda arm: rate(TOKENS, f"{arm}, {LANES}", "", WHOLE),
+            width=4,
+            height=6,
+            decimals=0,
+        ),
+        _both(
+            "请求/秒(应相同)",
+            "Requests/s (alike?)",
+            "只有两侧负载相同才可比较。",
+            "Only with the same load the two can be compared.",
+            "reqps",
+            asking=lambda arm: rate(REQUESTS, f"{arm}, {LANES}", "", WHOLE),
+            width=4,
+            height=6,
+            decimals=2,
         ),
     ),
 )
 
 
-def _beside(zh: str, en: str, about_zh: str, about_en: str, unit: str, *queries: Query) -> Panel:
-    return Panel(title=Words(zh=zh, en=en), about=Words(zh=about_zh, en=about_en), unit=unit, height=9, queries=queries)
+def _beside(zh: str, en: str, about_zh: str, about_en: str, unit: str, *, asking: Asking, **more: Any) -> Panel:
+    return panel(zh, en, about_zh, about_en, unit, *_arms(asking), height=8, arms=True, **more)
 
 
-def _quantiles(metric: str, *shares: float) -> tuple[Query, ...]:
-    return tuple(
-        Query(quantile(q, metric, "lane, experiment", BOTH), f"{{{{lane}}}} {{{{experiment}}}} p{100 * q:.0f}")
-        for q in shares
-    )
+def _over_time_of(share_of: float, metric: str, lane: str = LANES) -> Asking:
+    return lambda arm: quantile(share_of, metric, "lane", f"{arm}, {lane}")
 
 
 _BESIDE = Row(
-    title=Words(zh="并列", en="Side by side"),
+    title=Words(
+        zh="③ 随时间(灰:基线,蓝:候选;虚线:长请求)", en="Over time (grey: baseline, blue: candidate; dashed: long)"
+    ),
     panels=(
         _beside(
-            "TTFT p99",
-            "TTFT p99",
+            "短请求 TTFT p99",
+            "Short requests, TTFT p99",
             "从到达到首 token,含排队。",
             "From arrival to the first token, queue included.",
             "s",
-            *_quantiles(TTFT, 0.99),
+            asking=_over_time_of(0.99, TTFT, SHORT_LANE),
         ),
         _beside(
-            "TTFT p50 / p95",
-            "TTFT p50, p95",
+            "长请求 TTFT p99",
+            "Long requests, TTFT p99",
             "从到达到首 token,含排队。",
-            "From arrival to the first token.",
+            "From arrival to the first token, queue included.",
             "s",
-            *_quantiles(TTFT, 0.5, 0.95),
-        ),
-        _beside(
-            "TPOT p95",
-            "TPOT p95",
-            "每个输出 token 的平均时间。",
-            "Mean time per output token.",
-            "s",
-            *_quantiles(TPOT, 0.95),
-        ),
-        _beside(
-            "端到端 p95", "End to end p95", "仅成功的请求。", "Requests that ended ok.", "s", *_quantiles(LONG, 0.95)
+            asking=_over_time_of(0.99, TTFT, LONG_LANE),
         ),
         _beside(
             "拒绝率",
@@ -156,27 +263,31 @@ _BESIDE = Row(
             "被拒绝或丢弃的比例。",
             "Share that was rejected or dropped.",
             "percentunit",
-            Query(
-                share(
-                    rate(REQUESTS, f'{BOTH}, outcome=~"rejected|expired"', "lane, experiment"),
-                    rate(REQUESTS, BOTH, "lane, experiment"),
-                ),
-                "{{lane}} {{experiment}}",
-            ),
+            asking=_refused("lane"),
         ),
         _beside(
-            "达标率",
-            "Answered in time",
+            "按时完成(占全部请求)",
+            "Answered in time, of all sent",
             "在通道的 TTFT 与 TPOT 目标内的比例。",
             "Share within the lane's deadlines.",
             "percentunit",
-            Query(
-                share(
-                    rate("lanewise_slo_good_total", BOTH, "lane, experiment"),
-                    rate(REQUESTS, f"{BOTH}, {OWN}", "lane, experiment"),
-                ),
-                "{{lane}} {{experiment}}",
-            ),
+            asking=_in_time("lane"),
+        ),
+        _beside(
+            "TPOT p95",
+            "TPOT p95",
+            "每个输出 token 的平均时间。",
+            "Mean time per output token.",
+            "s",
+            asking=_over_time_of(0.95, TPOT),
+        ),
+        _beside(
+            "端到端 p95",
+            "End to end p95",
+            "仅成功的请求。",
+            "Requests that ended ok.",
+            "s",
+            asking=_over_time_of(0.95, LONG),
         ),
         _beside(
             "输出 token/秒",
@@ -184,58 +295,55 @@ _BESIDE = Row(
             "吞吐:另一项代价。",
             "Throughput, the other price.",
             "short",
-            Query(rate("lanewise_output_tokens_total", BOTH, "lane, experiment"), "{{lane}} {{experiment}}"),
+            asking=lambda arm: rate(TOKENS, f"{arm}, {LANES}", "lane"),
         ),
         _beside(
-            "到达的请求/秒",
+            "完成的请求/秒",
             "Requests/s",
             "两侧相同才可比较。",
             "Only alike they can be compared.",
             "reqps",
-            Query(rate(REQUESTS, BOTH, "lane, experiment"), "{{lane}} {{experiment}}"),
+            asking=lambda arm: rate(REQUESTS, f"{arm}, {LANES}", "lane"),
         ),
     ),
 )
 
 
 def _over_time(zh: str, en: str, metric: str) -> Panel:
-    return Panel(
-        title=Words(zh=zh, en=en),
-        about=Words(
-            zh="候选/基线,1 为相同,低于 1 更好。", en="Candidate over baseline: 1 is alike, below 1 is better."
-        ),
-        unit="none",
+    return panel(
+        zh,
+        en,
+        "候选/基线,1 为相同,低于 1 更好。",
+        "Candidate over baseline: 1 is alike, below 1 is better.",
+        "none",
+        *(Query(_change(q, metric), f"{{{{lane}}}} p{100 * q:.0f}", dashed=q == 0.5) for q in (0.5, 0.99)),
         lanes=True,
-        queries=tuple(
-            Query(f"{_change(q, metric)} + 1", f"{{{{lane}}}} p{100 * q:.0f}", dashed=q == 0.5) for q in (0.5, 0.99)
-        ),
     )
 
 
 _RATIOS = Row(
-    title=Words(zh="比值随时间", en="Ratios over time"),
-    panels=(_over_time("TTFT 比值", "TTFT ratio", TTFT), _over_time("TPOT 比值", "TPOT ratio", TPOT)),
+    title=Words(zh="④ 比值随时间", en="Ratios over time"),
+    panels=(
+        _over_time("TTFT 候选/基线", "TTFT, candidate over baseline", TTFT),
+        _over_time("TPOT 候选/基线", "TPOT, candidate over baseline", TPOT),
+    ),
 )
 _LABELS = Row(
     title=Words(zh="标签检查", en="Labels"),
     panels=(
-        Panel(
-            title=Words(zh="各实验的代理", en="Proxies by experiment"),
-            about=Words(
-                zh="exported_experiment 是代理配置中的名字;与抓取目标的标签不同,说明目标标错了。",
-                en="exported_experiment is the name in the proxy's configuration; where it differs, the target is "
-                "labelled "
-                "wrongly.",
+        panel(
+            "各实验的代理",
+            "Proxies by experiment",
+            "exported_experiment 是代理配置中的名字;与抓取目标的标签不同,说明目标标错了。",
+            "exported_experiment is the name in the proxy's configuration; where it differs, the target is labelled "
+            "wrongly.",
+            "none",
+            Query(
+                'count by (experiment, exported_experiment, sha) (lanewise_config_info{job=~"$job"})',
+                "{{experiment}} (config: {{exported_experiment}}) {{sha}}",
             ),
-            unit="none",
             width=24,
             height=6,
-            queries=(
-                Query(
-                    'count by (experiment, exported_experiment, sha) (lanewise_config_info{job=~"$job"})',
-                    "{{experiment}} (config: {{exported_experiment}}) {{sha}}",
-                ),
-            ),
         ),
     ),
 )
@@ -248,5 +356,5 @@ COMPARE = Board(
     ),
     variables=(JOB, INSTANCE, LANE, BASELINE_ARM, CANDIDATE_ARM),
     marks=(RELOADS, RUNS),
-    rows=(_HEADLINES, _BESIDE, _RATIOS, _LABELS),
+    rows=(_GAIN, _PRICE, _BESIDE, _RATIOS, _LABELS),
 )

@@ -56,9 +56,16 @@ class Panel:
     width: int = 12
     height: int = 8
     steps: tuple[tuple[float, str], ...] = ()
-    """Where a value gets another colour: green below the first."""
+    """Where a value gets another colour."""
+    base: str = "green"
+    """Colour below the first step."""
     lanes: bool = False
     """One series per lane: each keeps its colour from panel to panel."""
+    arms: bool = False
+    """The first query is the baseline's, the second the candidate's: each arm keeps its colour, lines of the lane long
+    are dashed."""
+    filled: bool = False
+    """The whole panel takes the colour of its value, for the one figure that is read first."""
     decimals: int | None = None
     nothing: str = "—"
     """What is shown where there is no value."""
@@ -178,14 +185,15 @@ RUNS = Mark(
 )
 
 
-def quantile(share: float, metric: str, by: str, selector: str) -> str:
+def quantile(share: float, metric: str, by: str, selector: str, window: str = R) -> str:
     """Return the query for a quantile of a histogram."""
-    return f"histogram_quantile({share}, sum by (le, {by}) (rate({metric}_bucket{{{selector}}}[{R}])))"
+    labels = f"le, {by}" if by else "le"
+    return f"histogram_quantile({share}, sum by ({labels}) (rate({metric}_bucket{{{selector}}}[{window}])))"
 
 
-def rate(metric: str, selector: str, by: str = "") -> str:
+def rate(metric: str, selector: str, by: str = "", window: str = R) -> str:
     """Return the query for a sum of rates."""
-    return f"sum {f'by ({by}) ' if by else ''}(rate({metric}{{{selector}}}[{R}]))"
+    return f"sum {f'by ({by}) ' if by else ''}(rate({metric}{{{selector}}}[{window}]))"
 
 
 def share(part: str, whole: str) -> str:

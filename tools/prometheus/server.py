@@ -69,11 +69,11 @@ class Prometheus:
         found: list[dict[str, Any]] = self.get("/api/v1/query", query=expr)["result"]
         return found
 
-    def over(self, expr: str, seconds: float, step: float) -> list[dict[str, Any]]:
-        """Return what an expression gave in the last seconds."""
-        now = time.time()
+    def over(self, expr: str, seconds: float, step: float, until: float | None = None) -> list[dict[str, Any]]:
+        """Return what an expression gave in the seconds before a moment; None: before now."""
+        end = time.time() if until is None else until
         found: list[dict[str, Any]] = self.get(
-            "/api/v1/query_range", query=expr, start=now - seconds, end=now, step=step
+            "/api/v1/query_range", query=expr, start=end - seconds, end=end, step=step
         )["result"]
         return found
 

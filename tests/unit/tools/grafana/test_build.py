@@ -64,9 +64,9 @@ def test_every_variable_that_is_used_is_declared_and_every_declared_one_used(doc
     assert declared - used == {"datasource"}
 
 
-def test_every_rate_has_the_window_of_the_screen(document):
+def test_every_rate_has_the_window_or_the_range_of_the_screen(document):
     for expr in expressions(document):
-        assert set(re.findall(r"\[([^\]]+)\]", expr)) <= {"$__rate_interval"}, expr
+        assert set(re.findall(r"\[([^\]]+)\]", expr)) <= {"$__rate_interval", "$__range"}, expr
 
 
 def test_every_selector_names_a_job(document):

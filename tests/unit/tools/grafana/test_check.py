@@ -11,7 +11,7 @@ class Told:
     def __init__(self, answer):
         self.answer = answer
 
-    def over(self, _expr, _seconds, _step):
+    def over(self, _expr, _seconds, _step, _until):
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
