@@ -12,7 +12,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -137,7 +136,7 @@ class Turn:
         if self._would is None:
             self._paper.offer(self.ticket, Would())
         else:
-            self._paper.offer(replace(self.ticket, at_once=False), self._would)
+            self._paper.offer(self.ticket._replace(at_once=False), self._would)
 
     def end_on_paper(self) -> None:
         """Show its end there."""
@@ -147,7 +146,7 @@ class Turn:
     def show(self, paper: Paper) -> None:
         """Take a place on a new paper, as one that runs already."""
         self._paper, self._would = paper, None
-        paper.offer(replace(self.ticket, at_once=True), Would())
+        paper.offer(self.ticket._replace(at_once=True), Would())
 
     def deliver(self, effect: Effect) -> None:
         """Take what the Dispatcher decided."""

@@ -4,7 +4,7 @@ Stamps are monotonic seconds (`time.monotonic`); a stamp is None until its momen
 `arrived_wall`, for the trace record.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -69,6 +69,8 @@ class Exchange:
 
     tenant: str | None = None
     """Label of who sends it; None while tenants do not matter."""
+    client: str | None = None
+    """Address of the client, where the log is to say it; otherwise None."""
     priority: int = 0
     """Its class: -1 high, 0 normal, 1 low."""
     fingerprint: bytes | None = None
@@ -242,7 +244,7 @@ class Exchange:
     def say_what_was_told(self) -> None:
         """Let its usage say what the client was told about the prefix cache."""
         if self.told is not None and self.usage is not None and self.usage.cached_tokens is not None:
-            self.usage = replace(self.usage, cached_tokens=self.told.cached)
+            self.usage = self.usage._replace(cached_tokens=self.told.cached)
 
     def _since_arrival(self, stamp: float | None) -> float | None:
         return None if stamp is None else stamp - self.arrived

@@ -210,7 +210,7 @@ class ExactLengths:
         lane = self._classification.lane_of(count)
         self.asked[Asked.EXACT if lane == ticket.lane else Asked.MOVED] += 1
         exchange.lane = self._classification.lanes[lane].name
-        exchange.ticket = replace(ticket, lane=lane, prompt_tokens=max(1, count))
+        exchange.ticket = ticket._replace(lane=lane, prompt_tokens=max(1, count))
         return exchange.ticket
 
     async def _ask(self, exchange: Exchange, ticket: Ticket, outgoing: Outgoing) -> int | Asked:

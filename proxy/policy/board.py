@@ -1,7 +1,6 @@
 """Who is there: the lanes, the backends, and what the settings make of them; and how all that changes on a reload."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from proxy.policy.backend import Backend
 from proxy.policy.job import Job
@@ -101,7 +100,7 @@ class Board:
         names = [lane.limits.name for lane in self.lanes]
         index = names.index(lane_name) if lane_name in names else self._lane_by_length(job.ticket.prompt_tokens)
         if index != job.ticket.lane:
-            job.ticket = replace(job.ticket, lane=index)
+            job.ticket = job.ticket._replace(lane=index)
         job.queue = self.pools.queue_for(job.ticket)
         if job.backend is not None:
             job.backend.prefill[index] += job.held_prefill

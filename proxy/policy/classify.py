@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from proxy.policy.length import Estimate
 from proxy.wire.facts import Endpoint, Facts
@@ -82,9 +83,8 @@ class LanePolicy:
     output: OutputPolicy = OutputPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What classify decided."""
+class Verdict(NamedTuple):
+    """What classify decided. A named tuple: one is made for every request."""
 
     lane: int
     prompt_tokens: int

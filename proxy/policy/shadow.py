@@ -91,7 +91,7 @@ class Shadow:
         self._open[ticket.id] = _Open(would, now)
         # Its budget comes back by the clock, or with the real first token: it teaches nothing, because the real engine
         # has more to prefill than was granted on paper.
-        self._apply(now, self.dispatcher.offer(now, replace(ticket, streams=False, splittable=False)))
+        self._apply(now, self.dispatcher.offer(now, ticket._replace(streams=False, splittable=False)))
 
     def first_token(self, now: float, ticket_id: int) -> None:
         """Take the first token of a request; again, or of an unknown one, is harmless."""

@@ -1,12 +1,13 @@
 """Token counts as the engine reports them, in every dialect."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+_BESIDE: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
+"""What Anthropic's `input_tokens` leaves out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The engine's own counts. None: not reported."""
+class Usage(NamedTuple):
+    """The engine's own counts. None: not reported. A named tuple: one is made for every request."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -24,14 +25,16 @@ def read_usage(document: object) -> Usage | None:
     Returns:
         The counts, or None when it is no object or holds none of them.
     """
-    if not isinstance(document, Mapping):
+    if not isinstance(document, dict):
         return None
-    usage = Usage(
-        prompt_tokens=_prompt(document),
-        completion_tokens=_first(document, "completion_tokens", "output_tokens"),
-        cached_tokens=_cached(document),
-    )
-    return usage if usage != Usage() else None
+    prompt = _first(document, "prompt_tokens", "input_tokens")
+    output = _first(document, "completion_tokens", "output_tokens")
+    cached = _cached(document)
+    if prompt is None and output is None and cached is None:
+        return None
+    if prompt is not None and not document.keys().isdisjoint(_BESIDE):
+        prompt += sum(_count(document.get(key)) or 0 for key in _BESIDE)
+    return Usage(prompt, output, cached)
 
 
 def merge_usage(old: Usage | None, new: Usage | None) -> Usage | None:
@@ -45,27 +48,18 @@ def merge_usage(old: Usage | None, new: Usage | None) -> Usage | None:
     )
 
 
-def _prompt(document: Mapping[str, object]) -> int | None:
-    tokens = _first(document, "prompt_tokens", "input_tokens")
-    if tokens is None:
-        return None
-    # Anthropic's `input_tokens` leaves out what these two count.
-    return tokens + sum(
-        _first(document, key) or 0 for key in ("cache_read_input_tokens", "cache_creation_input_tokens")
-    )
-
-
-def _cached(document: Mapping[str, object]) -> int | None:
+def _cached(document: dict[str, object]) -> int | None:
     for key in ("prompt_tokens_details", "input_tokens_details"):
         details = document.get(key)
-        if isinstance(details, Mapping) and (cached := _first(details, "cached_tokens")) is not None:
+        if isinstance(details, dict) and (cached := _count(details.get("cached_tokens"))) is not None:
             return cached
-    return _first(document, "cache_read_input_tokens")
+    return _count(document.get("cache_read_input_tokens"))
 
 
-def _first(document: Mapping[str, object], *keys: str) -> int | None:
-    for key in keys:
-        value = document.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
-    return None
+def _first(document: dict[str, object], one: str, other: str) -> int | None:
+    count = _count(document.get(one))
+    return _count(document.get(other)) if count is None else count
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None  # `true` is no count
