@@ -55,6 +55,7 @@ class Relay:
         patience: time limits.
         on_first_token: called once, when the first token passes.
         pace: takes the gaps between tokens; None: nobody asks for them.
+        on_answer: called when the answer begins: nobody needs the request any more.
     """
 
     __slots__ = (
@@ -66,6 +67,7 @@ class Relay:
         "_head",
         "_last_read",
         "_last_token",
+        "_on_answer",
         "_pace",
         "_patience",
         "_progress",
@@ -85,12 +87,15 @@ class Relay:
         patience: Patience,
         on_first_token: Callable[[], None],
         pace: Pace | None = None,
+        *,
+        on_answer: Callable[[], None] | None = None,
     ) -> None:
         self.delivery = Delivery(client)
         self._client = client
         self._exchange = exchange
         self._patience = patience
         self._pace = pace
+        self._on_answer = on_answer
         self._first_token: Callable[[], None] | None = on_first_token
         self._connection: Connection | None = None
         self._done: asyncio.Future[Broken | Stopped | None] | None = None
@@ -128,6 +133,7 @@ class Relay:
         self._exchange.sent = time.monotonic()
         try:
             connection.send(parts, self)
+            del parts  # this frame lives as long as the stream
             if client.writing_paused:
                 connection.pause()  # it has not read the answer before this one yet
             return await self._done
@@ -171,6 +177,9 @@ class Relay:
     def on_head(self, head: Head) -> None:
         """Look whether there is a stream to read beside; let the answer begin."""
         self._head = head
+        if self._on_answer is not None:
+            self._on_answer()
+            self._on_answer = None
         exchange = self._exchange
         exchange.head = time.monotonic()
         exchange.upstream_status = head.status
