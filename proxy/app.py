@@ -112,6 +112,7 @@ class App:
         self._choices: dict[str | None, bool] = {}
         self.tenancy, self.repeats = Tenancy(settings), Repeats(settings)
         self._recorder = recorder.start(settings)
+        self.engines.keep_bodies = settings.recorder.text
         self.request_log = logs.RequestLog(settings)
         self.spans = tracing.start(settings)
         self.metrics = Metrics(

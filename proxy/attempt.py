@@ -8,6 +8,7 @@ byte of the answer. A budget for the whole proxy bounds how often. Everything el
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from proxy.answers import EndedError
 from proxy.delivery import ClientSide
@@ -107,6 +108,8 @@ class Engines:
         self._budget = RetryBudget()
         self._stale_connections = True
         self._paces = {} if paces is None else paces
+        self.keep_bodies = False
+        """Somebody reads the bodies of requests that are over."""
         self._relays: set[Relay] = set()
         self._calls: set[Call] = set()
 
@@ -161,7 +164,9 @@ class Engines:
         if self._reports.on_trial(name):
             on_first_token = self._telling(name, began, on_first_token)
         single = exchange.ticket is not None and exchange.ticket.sequences == 1  # others mix their tokens in one stream
-        relay = Relay(exchange, client, patience, on_first_token, self._paces.get(name) if single else None)
+        pace = self._paces.get(name) if single else None
+        on_answer = partial(self._forget_body, outgoing, exchange)
+        relay = Relay(exchange, client, patience, on_first_token, pace, on_answer=on_answer)
         self._relays.add(relay)
         try:
             broken = await self._send(relay, exchange, outgoing, name)
@@ -221,6 +226,12 @@ class Engines:
         if blame:
             report_answer(self._reports, name, began, result.status, result.retry_after_s)
         return result
+
+    def _forget_body(self, outgoing: Outgoing, exchange: Exchange) -> None:
+        """Let go of a request whose answer has begun: it is not sent again, and a stream may last for long."""
+        outgoing.body = b""
+        if not self.keep_bodies:
+            exchange.body = b""
 
     def _pool(self, name: str) -> Pool:
         try:
