@@ -27,6 +27,10 @@ _SAMPLING_FIELDS: Final = frozenset((
     "safety_identifier", "prompt_cache_key", "return_tokens_as_token_ids", "return_token_ids", "vllm_xargs",
     "echo",
 ))  # fmt: skip
+# Members by a name of their own: every look-up in an enum class costs more than a comparison, and this runs for each
+# request.
+_CHAT: Final = Endpoint.CHAT
+_COMPLETIONS: Final = Endpoint.COMPLETIONS
 _SPLITTABLE_FIELDS: Final = {
     Endpoint.CHAT: _SAMPLING_FIELDS
     | {"messages", "tools", "tool_choice", "chat_template", "chat_template_kwargs", "add_generation_prompt",
@@ -52,28 +56,28 @@ def read_facts(
         The facts. Never raises.
     """
     prompt = read_prompt(endpoint, document, want_blocks=want_blocks)
-    stream = as_bool(document.get("stream"))
-    kv_transfer = document.get("kv_transfer_params") is not None
-    return Facts(
-        endpoint=endpoint,
-        model=_kept(document.get("model")),
-        stream=stream,
-        asks_usage=_stream_option(document, "include_usage"),
-        may_ask_usage=stream and not kv_transfer and _may_ask_usage(endpoint, document),
-        prompts=max(1, prompt.prompts),
-        n=_n(endpoint, document),
-        prompt_tokens=prompt.token_ids,
-        census=prompt.census(),
-        partial_census=prompt.hidden or prompt.media > 0,
-        body_bytes=body_bytes,
-        output=_output(endpoint, document),
-        truncate_prompt_tokens=as_int(document.get("truncate_prompt_tokens")),
-        priority=as_int(document.get("priority")),
-        cache_salt=_kept(document.get("cache_salt")),
-        kv_transfer=kv_transfer,
-        splittable=_splittable(endpoint, document, prompt),
-        # Several prompts have no one prefix.
-        blocks=tuple(prompt.blocks) if prompt.prompts <= 1 else (),
+    get = document.get
+    stream = as_bool(get("stream"))
+    kv_transfer = get("kv_transfer_params") is not None
+    return Facts(  # by place, in the order of its fields: names double what it costs
+        endpoint,
+        _kept(get("model")),
+        stream,
+        _stream_option(document, "include_usage"),
+        stream and not kv_transfer and _may_ask_usage(endpoint, document),
+        max(1, prompt.prompts),
+        _n(endpoint, document),
+        prompt.token_ids,
+        prompt.census(),
+        prompt.hidden or prompt.media > 0,
+        body_bytes,
+        _output(endpoint, document),
+        as_int(get("truncate_prompt_tokens")),
+        as_int(get("priority")),
+        _kept(get("cache_salt")),
+        kv_transfer,
+        _splittable(endpoint, document, prompt),
+        tuple(prompt.blocks) if prompt.prompts <= 1 else (),  # several prompts have no one prefix
     )
 
 
@@ -92,7 +96,7 @@ def _stream_option(document: Document, key: str) -> bool:
 
 
 def _may_ask_usage(endpoint: Endpoint, document: Document) -> bool:
-    if endpoint not in {Endpoint.CHAT, Endpoint.COMPLETIONS} or _stream_option(document, "include_usage"):
+    if (endpoint is not _CHAT and endpoint is not _COMPLETIONS) or _stream_option(document, "include_usage"):
         return False
     options = document.get("stream_options")
     if options is not None and not isinstance(options, dict):
@@ -102,32 +106,31 @@ def _may_ask_usage(endpoint: Endpoint, document: Document) -> bool:
 
 
 def _n(endpoint: Endpoint, document: Document) -> int:
-    if endpoint not in {Endpoint.CHAT, Endpoint.COMPLETIONS}:
+    if endpoint is not _CHAT and endpoint is not _COMPLETIONS:
         return 1
-    return max(1, as_int(document.get("n")) or 1)
+    asked = document.get("n")
+    return 1 if asked is None else max(1, as_int(asked) or 1)
 
 
 def _output(endpoint: Endpoint, document: Document) -> OutputFields:
     keys = CAP_KEYS.get(endpoint)
     if keys is None:
         return OutputFields()
-    present = [key for key in keys if key in document and _is_cap(document[key])]
-    if len(present) > 1:
-        present.sort(key=lambda key: document[key] is None)  # null does not win
-    cap = as_int(document[present[0]]) if present else None
-    if endpoint is Endpoint.COMPLETIONS and "max_tokens" not in document:
+    given: tuple[str, ...] = ()
+    null: tuple[str, ...] = ()
+    cap: int | None = None
+    for key in keys:
+        if key not in document:
+            continue
+        value = document[key]
+        if value is None:
+            null += (key,)  # does not win
+        elif (number := as_int(value)) is not None and number >= 0:
+            cap = number if not given else cap
+            given += (key,)
+    if endpoint is _COMPLETIONS and "max_tokens" not in document:
         cap = COMPLETIONS_DEFAULT_CAP
-    return OutputFields(
-        cap=cap,
-        cap_fields=tuple(present),
-        min_tokens=as_int(document.get("min_tokens")),
-        thinking_budget=_thinking_budget(document),
-    )
-
-
-def _is_cap(value: object) -> bool:
-    number = as_int(value)
-    return value is None or (number is not None and number >= 0)
+    return OutputFields(cap, given + null, as_int(document.get("min_tokens")), _thinking_budget(document))
 
 
 def _thinking_budget(document: Document) -> int | None:
@@ -150,7 +153,7 @@ def _splittable(endpoint: Endpoint, document: Document, prompt: Prompt) -> bool:
         return False
     if document.get("tool_choice") == "none" and document.get("tools"):  # some engines then leave the tools out
         return False
-    if endpoint is Endpoint.CHAT:
+    if endpoint is _CHAT:
         messages = document.get("messages")
         return isinstance(messages, list) and bool(messages) and not isinstance(messages[0], list)
     given = document.get("prompt")

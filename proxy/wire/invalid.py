@@ -25,10 +25,15 @@ def certain_refusal(endpoint: Endpoint, document: Mapping[str, object]) -> str |
     model = document.get("model")
     if isinstance(model, str) and len(model) > MODEL_CHARS:
         return f"model is a name of {len(model)} characters; at most {MODEL_CHARS} are allowed"
-    named = [(key, document[key]) for key in CAP_KEYS.get(endpoint, ()) if document.get(key) is not None]
-    for key, value in named:
+    first: str | None = None
+    for key in CAP_KEYS.get(endpoint, ()):
+        value = document.get(key)
+        if value is None:
+            continue
         if isinstance(value, float) and not value.is_integer():
             return f"{key} is {value:g}; it must be a whole number of tokens"
-    if named and (cap := as_int(named[0][1])) is not None and cap < 0:
-        return f"{named[0][0]} is {named[0][1]}; it must be at least 1"
+        if first is None:
+            first = key
+    if first is not None and (cap := as_int(document[first])) is not None and cap < 0:
+        return f"{first} is {document[first]}; it must be at least 1"
     return None

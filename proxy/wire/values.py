@@ -10,10 +10,12 @@ _TRUE: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 def as_int(value: object) -> int | None:
     """Return a whole number: an integer, a float without fraction, or a string of digits; else None."""
-    if value is None or isinstance(value, bool):
+    if value is None:
         return None
-    if isinstance(value, int):
+    if type(value) is int:
         return value
+    if isinstance(value, bool):
+        return None
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     if isinstance(value, str) and len(value) <= 40 and _DIGITS.fullmatch(value):
@@ -23,9 +25,11 @@ def as_int(value: object) -> int | None:
 
 def as_bool(value: object) -> bool:
     """Return whether the engine takes the value for true (`true`, 1, "yes" …)."""
+    if value is None or value is True or value is False:
+        return value is True
     if isinstance(value, str):
         return value.lower() in _TRUE
-    return value is True or (isinstance(value, int | float) and value == 1)
+    return isinstance(value, int | float) and value == 1
 
 
 def as_str(value: object) -> str | None:
