@@ -1,7 +1,8 @@
 """Self-certification: before a run, the generator measures itself against an endpoint whose answers are known.
 
 It sends the busiest stretch of the plan, as it would send it, to `loadgen.endpoint`. The difference between the TTFT
-that it reads and the TTFT that the endpoint gave is its own error at that load.
+that it reads and the TTFT that the endpoint gave is the error at that load: its own, and the time that a server takes
+to read a request's head before it can stamp it, which is measured apart.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from time import perf_counter_ns
 from typing import Any, Self
 
@@ -28,6 +30,12 @@ from loadgen.sending import Asked, Sending, quantile, quiet_collector
 WINDOW_S = 2.0
 """Wall-clock length of the busiest stretch that is sent."""
 MOST_SHOTS = 2_000
+LEAST_SHOTS = 8
+"""Where the busiest stretch holds fewer, those after it are sent too."""
+LONGEST_GAP_S = 0.5
+"""Between two of them, wall clock: waiting longer would tell nothing more."""
+WARM_UP_S = 0.3
+"""The first request is sent so long before the others, and not counted: what is done for the first time is slow."""
 ROUNDS = 2
 """Of a closed loop: every place is taken so many times."""
 START_S = 20.0
@@ -46,8 +54,12 @@ class Certificate:
     chunks_per_s: float
     most_in_flight: int
     ttft_error_mean_s: float
-    """Mean of TTFT as read from the send less TTFT as given."""
+    """Mean of TTFT as read from the send less TTFT as given, by the stamps that a server takes."""
     ttft_error_p99_s: float
+    endpoint_read_mean_s: float
+    """The share of the endpoint in it: from the bytes of a head to the handler's stamp."""
+    endpoint_busy: float
+    """Share of one core that the endpoint used. Near 1 it, and not the generator, was the limit."""
     lag_p99_s: float
     """Send less due time."""
     loop_lag_p99_s: float
@@ -57,6 +69,14 @@ class Certificate:
     def facts(self) -> dict[str, Any]:
         """Return what the manifest says."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the endpoint did, as it told at its end."""
+
+    stamps: list[endpoint.Stamp]
+    busy: float
 
 
 def skipped(why: str) -> dict[str, Any]:
@@ -96,27 +116,28 @@ async def certify(plan: Plan, options: ReplayOptions, asked: Asked, workers: int
         await sending.client.resolve()
         with quiet_collector():
             await sending.run(iter(shots), Timeline(perf_counter_ns() + LEAD_NS, options.speed))
-        stamps = await there.stamps()
-    return _certificate(flights, stamps, sending, workers).facts()
+        said = await there.said()
+    return _certificate([one for one in flights if one.shot.index], said, sending, workers).facts()
 
 
 def _shots(plan: Plan, options: ReplayOptions, workers: int) -> list[Shot]:
-    """The busiest stretch from due time 0 on; without the turns before it, and without recorded bodies' lengths."""
+    """The busiest stretch, without the turns before it; the first of it twice, since the first time does not count."""
     if options.closed_loop is not None:
-        chosen = [plan.shot(index) for index in range(min(len(plan), ROUNDS * options.closed_loop, MOST_SHOTS))]
+        first, end = 0, min(len(plan), ROUNDS * options.closed_loop, MOST_SHOTS)
     else:
         first, end = busiest(plan.due_ns, round(WINDOW_S * options.speed * 1e9))
-        chosen = [plan.shot(index) for index in range(first, end)]
-    mine = chosen[::workers]
-    return [
-        replace(shot, index=number, due_s=shot.due_s - mine[0].due_s, parent=-1) for number, shot in enumerate(mine)
-    ]
+        end = max(end, min(len(plan), first + LEAST_SHOTS * workers))
+        first = min(first, max(0, end - LEAST_SHOTS * workers))
+    mine = [plan.shot(index) for index in range(first, end)][::workers]
+    due_s, shots = WARM_UP_S * options.speed, [replace(mine[0], index=0, due_s=0.0, parent=-1)]
+    for number, (before, shot) in enumerate(pairwise([mine[0], *mine]), 1):
+        due_s += min(shot.due_s - before.due_s, LONGEST_GAP_S * options.speed)
+        shots.append(replace(shot, index=number, due_s=due_s, parent=-1))
+    return shots
 
 
-def _certificate(
-    flights: Sequence[Flight], stamps: Sequence[endpoint.Stamp], sending: Sending, workers: int
-) -> Certificate:
-    truth = {number: wrote - arrived for number, arrived, wrote in stamps}
+def _certificate(flights: Sequence[Flight], said: Said, sending: Sending, workers: int) -> Certificate:
+    truth = {number: wrote - entered for number, _, entered, wrote in said.stamps}
     errors = sorted(
         flight.reader.first_ns - flight.sent_ns - truth[flight.shot.index]
         for flight in flights
@@ -127,7 +148,8 @@ def _certificate(
     sent = [flight.sent_ns for flight in flights if flight.sent_ns]
     first = [flight.reader.first_ns for flight in flights if flight.reader.first_ns]
     last = max(flight.end_ns for flight in flights)
-    late = sorted(sending.sender.late_ns)
+    late = sorted(sending.sender.late_ns[1:])
+    reading = [entered - read for number, read, entered, _ in said.stamps if number]
     return Certificate(
         requests=len(errors),
         requests_per_s=(len(sent) - 1) / (max(max(sent) - min(sent), _MS) / 1e9),
@@ -135,6 +157,8 @@ def _certificate(
         most_in_flight=sending.sender.most_in_flight,
         ttft_error_mean_s=sum(errors) / len(errors) / 1e9,
         ttft_error_p99_s=quantile(errors, 0.99) / 1e9,
+        endpoint_read_mean_s=sum(reading) / len(reading) / 1e9,
+        endpoint_busy=said.busy,
         lag_p99_s=quantile(late, 0.99) / 1e9,
         loop_lag_p99_s=quantile(sorted(sending.loop_lag.late_s), 0.99),
         part=1 / workers,
@@ -166,11 +190,14 @@ class _Endpoint:
             raise StopError("the endpoint of the self-certificate did not start; --no-certify leaves it out") from None
         return self
 
-    async def stamps(self) -> list[endpoint.Stamp]:
+    async def said(self) -> Said:
         """End it and return what it did."""
         assert self._process is not None
         said, _ = await self._process.communicate(b"")
-        return [(number, arrived, wrote) for number, arrived, wrote in orjson.loads(said)]
+        document = orjson.loads(said)
+        return Said(
+            [(number, read, entered, wrote) for number, read, entered, wrote in document["stamps"]], document["busy"]
+        )
 
     async def __aexit__(self, *_: object) -> None:
         assert self._process is not None

@@ -2,9 +2,16 @@
 
 A connection carries one request at a time. The pool keeps idle connections, the latest used first, and has no limit:
 an open-loop sender must never wait for a connection to come free.
+
+Two things keep the stamps near the wire. A request is written to the socket at once, not when the loop's turn ends:
+what is done in the rest of the turn (the next body, say) would count as the target's. And what one turn of the loop
+reads is stamped first, all of it, and parsed afterwards: else the last of many sockets would be read later by the
+parsing of all before it.
 """
 
 import asyncio
+import contextlib
+import os
 import socket
 import ssl
 from dataclasses import dataclass
@@ -154,7 +161,9 @@ class Connection(asyncio.Protocol):
         self._answered = False
         self._status = 0
         self._headers: dict[bytes, bytes] = {}
-        self._now = 0
+        self._now = self._sent_ns = 0
+        self._socket = -1
+        """File descriptor that requests are written to; -1: through the transport alone (TLS)."""
         self._parts: list[bytes] = []
         self.on_body = self._parts.append
         """Called by the parser with body bytes, which are kept until the read is parsed."""
@@ -162,17 +171,29 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember the transport; called by the event loop."""
         self._transport = cast("asyncio.Transport", transport)
+        if transport.get_extra_info("ssl_object") is None:
+            self._socket = transport.get_extra_info("socket").fileno()
 
     def send(self, call: Call) -> None:
         """Write the request of a call; what comes back goes to its receiver."""
-        assert self._transport is not None
         assert call.receiver is not None
         self._call, call.connection = call, self
         self._answered, self._status, self._headers = False, 0, {}
         self._parts.clear()
         self._parser = httptools.HttpResponseParser(self)
-        call.receiver.on_sent(perf_counter_ns())
-        self._transport.write(call.request)
+        self._sent_ns = perf_counter_ns()
+        call.receiver.on_sent(self._sent_ns)
+        self._write(call.request)
+
+    def _write(self, request: bytes) -> None:
+        """Write to the socket now, and leave to the transport what that does not take: it also meets the errors."""
+        assert self._transport is not None
+        done = 0
+        if self._socket >= 0 and not self._transport.is_closing():
+            with contextlib.suppress(OSError):
+                done = os.write(self._socket, request)
+        if done < len(request):
+            self._transport.write(request[done:])
 
     def abort(self) -> None:
         """Close at once, without a word to anybody."""
@@ -186,10 +207,17 @@ class Connection(asyncio.Protocol):
         return self._transport is None or self._transport.is_closing()
 
     def data_received(self, data: bytes) -> None:
-        """Stamp and parse what arrived; called by the event loop."""
-        self._now = perf_counter_ns()
+        """Stamp what arrived; called by the event loop."""
+        self._client.arrived(self, perf_counter_ns(), data)
+
+    def parse(self, now_ns: int, data: bytes) -> None:
+        """Parse what arrived at `now_ns`; called by the client once all that arrived with it has its stamp."""
+        self._now = now_ns
         if self._call is None:
             self.abort()
+            return
+        if now_ns < self._sent_ns:
+            self._break("protocol", "bytes came after the end of the answer before it")
             return
         self._answered = True
         try:
@@ -202,6 +230,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Report a request that was still open; called by the event loop."""
         self._client.forget(self)
+        self._client.parse_arrived()
         call = self._call
         if call is None or call.receiver is None:
             return
@@ -278,6 +307,8 @@ class Client:
         self._timeout_s = connect_timeout_s
         self._idle: dict[Connection, None] = {}
         """In the order they came back."""
+        self._unread: list[tuple[Connection, int, bytes]] = []
+        """What arrived in this turn of the loop, with its stamp."""
         self._host = target.host
         self._ssl = tls_of(target, insecure=insecure)
         self.opened = 0
@@ -323,6 +354,18 @@ class Client:
             )
         self.opened += 1
         return connection
+
+    def arrived(self, connection: Connection, now_ns: int, data: bytes) -> None:
+        """Keep what a connection read until everything that can be read now has its stamp."""
+        if not self._unread:
+            asyncio.get_running_loop().call_soon(self.parse_arrived)
+        self._unread.append((connection, now_ns, data))
+
+    def parse_arrived(self) -> None:
+        """Parse what arrived. Whoever ends a request for its silence calls this first."""
+        unread, self._unread = self._unread, []
+        for connection, now_ns, data in unread:
+            connection.parse(now_ns, data)
 
     def put_back(self, connection: Connection) -> None:
         """Keep a connection whose request has ended, or close it."""

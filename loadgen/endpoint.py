@@ -1,18 +1,26 @@
 """The built-in endpoint of the self-certificate: answers every request by a fixed schedule and stamps what it did.
 
-It runs in a process of its own and takes its stamps with `perf_counter_ns`, which on Linux is one clock for all
-processes. It is no engine: there is no queue in it and no prefill. Its tokens are due at arrival + TTFT + i * gap,
-counted from the arrival alone, so that a late one delays none after it.
+It is an ordinary server (aiohttp on uvloop) in a process of its own, and stamps as servers do: when its handler is
+entered, and when the write of the first token returns. What it took to read the request's head before that is stamped
+too, so that it can be told from what the generator did. `perf_counter_ns` is one clock for all processes on Linux.
+
+It is no engine: there is no queue in it and no prefill. Its tokens are due at arrival + TTFT + i * gap, counted from
+the arrival alone, so that a late one delays none after it.
 """
 
 import asyncio
+import contextlib
+import os
 import re
 import sys
-from time import perf_counter_ns
-from typing import cast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter_ns, process_time
+from typing import Any
 
 import orjson
 import uvloop
+from aiohttp import web
 
 TTFT_NS = 50_000_000
 """From the arrival of a request's head to its first token."""
@@ -20,132 +28,137 @@ GAP_NS = 20_000_000
 """Between tokens of an answer that is short enough."""
 LONGEST_STREAM_NS = 500_000_000
 """A longer answer has smaller gaps, so that its tokens a second weigh what they weigh in the run, in less time."""
-_REFUSED = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-_ID = re.compile(rb"\r\nx-request-id: *\S*?(\d+)\r\n", re.IGNORECASE)
+_LONGEST_BODY = 1 << 30
 _TOKENS = re.compile(rb'"max_(?:completion_)?tokens": *(\d+)')
+_NUMBER = re.compile(r"(\d+)$")
+_HEADERS = {"Content-Type": "text/event-stream"}
 
-Stamp = tuple[int, int, int]
-"""Number of the request, arrival of its head, return of the first token's write; nanoseconds."""
-
-
-def _framed(event: str) -> bytes:
-    data = f"data: {event}\n\n".encode()
-    return b"%x\r\n%s\r\n" % (len(data), data)
+Stamp = tuple[int, int, int, int]
+"""Number of the request; when bytes of its head were read, its handler was entered, the first token's write returned;
+nanoseconds."""
 
 
-def _chunk(text: str, finish: str) -> str:
-    return (
-        f'{{"id":"c","object":"text_completion","model":"m","choices":[{{"index":0,{text},"finish_reason":{finish}}}]}}'
-    )
+@dataclass(slots=True)
+class Stamps:
+    """What the endpoint did."""
+
+    taken: list[Stamp] = field(default_factory=list)
+    began_ns: int = 0
+    """First request."""
+    used_s: float = 0.0
+    """CPU time until then, seconds."""
+
+    def began(self, now_ns: int) -> None:
+        """Note the first request."""
+        if not self.began_ns:
+            self.began_ns, self.used_s = now_ns, process_time()
+
+    def document(self) -> dict[str, Any]:
+        """Return what the generator is told at the end."""
+        passed_s = (perf_counter_ns() - self.began_ns) / 1e9
+        return {"stamps": self.taken, "busy": (process_time() - self.used_s) / passed_s if self.began_ns else 0.0}
+
+
+def _chunk(text: str, finish: str) -> bytes:
+    choice = f'{{"index":0,{text},"finish_reason":{finish}}}'
+    return f'data: {{"id":"c","object":"text_completion","model":"m","choices":[{choice}]}}\n\n'.encode()
 
 
 _TEXTS = {True: '"delta":{"content":" a"}', False: '"text":" a"'}
-_TOKEN = {chat: _framed(_chunk(text, "null")) for chat, text in _TEXTS.items()}
-_LAST = {chat: _framed(_chunk(text, '"length"')) for chat, text in _TEXTS.items()}
+_TOKEN = {chat: _chunk(text, "null") for chat, text in _TEXTS.items()}
+_LAST = {chat: _chunk(text, '"length"') for chat, text in _TEXTS.items()}
 
 
-class Answering(asyncio.Protocol):
-    """One connection; requests on it come one after another."""
+def _end(tokens: int) -> bytes:
+    usage = f'{{"prompt_tokens":1,"completion_tokens":{tokens}}}'
+    return f'data: {{"choices":[],"usage":{usage}}}\n\ndata: [DONE]\n\n'.encode()
 
-    def __init__(self, stamps: list[Stamp]) -> None:
-        self._stamps = stamps
-        self._transport: asyncio.WriteTransport | None = None
-        self._head = b""
-        self._body: list[bytes] = []
-        self._missing = 0
-        self._arrived_ns = 0
-        self._number = self._sent = self._tokens = self._gap_ns = 0
-        self._chat = False
-        self._timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the transport; called by the event loop."""
-        self._transport = cast("asyncio.WriteTransport", transport)
+class Reading(web.RequestHandler):
+    """A connection of the server that stamps what it reads before it reads it."""
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Stop answering; called by the event loop."""
-        self._transport = None
-        if self._timer is not None:
-            self._timer.cancel()
+    __slots__ = ("read_ns",)
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request; called by the event loop."""
-        now = perf_counter_ns()
-        if self._missing:
-            self._take(data)
-            return
-        self._head += data
-        head, end, rest = self._head.partition(b"\r\n\r\n")
-        if not end:
-            return
-        self._head, self._arrived_ns = b"", now
-        length, number = _LENGTH.search(head), _ID.search(head + b"\r\n")
-        if length is None or number is None:
-            assert self._transport is not None
-            self._transport.write(_REFUSED)
-            self._transport.close()
-            return
-        self._chat = b"/chat/" in head.partition(b"\r\n")[0]
-        self._missing, self._number = int(length[1]), int(number[1])
-        self._take(rest)
+        """Stamp, and read; called by the event loop."""
+        self.read_ns = perf_counter_ns()
+        super().data_received(data)
 
-    def _take(self, data: bytes) -> None:
-        self._body.append(data)
-        self._missing -= len(data)
-        if self._missing <= 0:
-            body, self._missing = b"".join(self._body), 0
-            self._body.clear()
-            self._begin(body)
 
-    def _begin(self, body: bytes) -> None:
-        asked = _TOKENS.search(body)
-        self._sent, self._tokens = 0, max(1, int(asked[1]) if asked else 1)
-        self._gap_ns = min(GAP_NS, LONGEST_STREAM_NS // self._tokens)
-        self._wait()
+def handler_of(stamps: Stamps) -> Callable[[web.Request], Any]:
+    """Return the handler of both paths."""
 
-    def _wait(self) -> None:
-        due = self._arrived_ns + TTFT_NS + self._sent * self._gap_ns
-        left = max(0.0, (due - perf_counter_ns()) / 1e9)
-        self._timer = asyncio.get_running_loop().call_later(left, self._write)
+    async def answer(request: web.Request) -> web.StreamResponse:
+        entered_ns = perf_counter_ns()
+        stamps.began(entered_ns)
+        assert isinstance(request.protocol, Reading)
+        read_ns = min(request.protocol.read_ns, entered_ns)
+        body = await request.read()
+        number = _NUMBER.search(request.headers.get("X-Request-Id", ""))
+        if number is None:
+            return web.Response(status=400)
+        asked, chat = _TOKENS.search(body), "/chat/" in request.path
+        tokens = max(1, int(asked[1]) if asked else 1)
+        response = web.StreamResponse(headers=_HEADERS)
+        await response.prepare(request)
+        await _until(entered_ns + TTFT_NS)
+        await response.write((_LAST if tokens == 1 else _TOKEN)[chat])
+        stamps.taken.append((int(number[1]), read_ns, entered_ns, perf_counter_ns()))
+        await _rest(response, entered_ns + TTFT_NS, tokens, chat=chat)
+        await response.write(_end(tokens))
+        return response
 
-    def _write(self) -> None:
-        """Write what is due by now; a first token is written alone, so that its stamp is its own."""
-        assert self._transport is not None
-        if not self._sent:
-            last = self._tokens == 1
-            self._transport.write(_HEAD + (_LAST if last else _TOKEN)[self._chat])
-            self._stamps.append((self._number, self._arrived_ns, perf_counter_ns()))
-            self._sent = 1
-        else:
-            past = perf_counter_ns() - self._arrived_ns - TTFT_NS
-            due = min(self._tokens, max(self._sent + 1, past // max(1, self._gap_ns) + 1))
-            plain = due - self._sent - (due == self._tokens)
-            self._transport.write(_TOKEN[self._chat] * plain + (_LAST[self._chat] if due == self._tokens else b""))
-            self._sent = due
-        if self._sent < self._tokens:
-            self._wait()
-        else:
-            self._transport.write(self._end())
+    return answer
 
-    def _end(self) -> bytes:
-        usage = f'{{"choices":[],"usage":{{"prompt_tokens":1,"completion_tokens":{self._tokens}}}}}'
-        return _framed(usage) + _framed("[DONE]") + b"0\r\n\r\n"
+
+async def _until(due_ns: int) -> None:
+    if (left := due_ns - perf_counter_ns()) > 0:
+        await asyncio.sleep(left / 1e9)
+
+
+async def _rest(response: web.StreamResponse, first_ns: int, tokens: int, *, chat: bool) -> None:
+    """Write every token after the first when it is due, and with it whatever is due by then."""
+    gap_ns, sent = max(1, min(GAP_NS, LONGEST_STREAM_NS // tokens)), 1
+    while sent < tokens:
+        await _until(first_ns + sent * gap_ns)
+        due = min(tokens, max(sent + 1, (perf_counter_ns() - first_ns) // gap_ns + 1))
+        plain = due - sent - (due == tokens)
+        await response.write(_TOKEN[chat] * plain + (_LAST[chat] if due == tokens else b""))
+        sent = due
+
+
+def _leave_the_generators_core() -> None:
+    """Run on other cores than those the generator was pinned to, where there are any: the engine is elsewhere too."""
+    with contextlib.suppress(OSError):
+        others = set(range(os.cpu_count() or 1)) - os.sched_getaffinity(0)
+        if others:
+            os.sched_setaffinity(0, others)
 
 
 async def _serve() -> None:
-    """Say the port on stdout, serve until stdin ends, then write every stamp as JSON."""
-    stamps: list[Stamp] = []
+    """Say the port on stdout, serve until stdin ends, then write what was done as JSON."""
+    stamps = Stamps()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Answering(stamps), "127.0.0.1", 0, backlog=4096)
+    application = web.Application(client_max_size=_LONGEST_BODY)
+    answer = handler_of(stamps)
+    application.router.add_post("/v1/completions", answer)
+    application.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(application, access_log=None, handle_signals=False)
+    await runner.setup()
+    manager = runner.server
+    assert manager is not None
+    server = await loop.create_server(
+        lambda: Reading(manager, loop=loop, access_log=None), "127.0.0.1", 0, backlog=4096
+    )
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     await loop.run_in_executor(None, sys.stdin.read)
+    said = orjson.dumps(stamps.document())
     server.close()
-    sys.stdout.buffer.write(orjson.dumps(stamps))
+    sys.stdout.buffer.write(said)
     sys.stdout.flush()
 
 
 if __name__ == "__main__":
+    _leave_the_generators_core()
     uvloop.run(_serve())

@@ -79,8 +79,10 @@ def certificate_line(certificate: Any) -> str:
     if why := certificate.get("skipped"):
         return f"the generator's own error was not measured ({why})"
     mean, p99 = float(certificate["ttft_error_mean_s"]), float(certificate["ttft_error_p99_s"])
+    reading = float(certificate.get("endpoint_read_mean_s", 0.0))
     return (
-        f"the generator's own TTFT error: mean {milliseconds(mean)}, p99 {milliseconds(p99)}, of "
+        f"the generator's own TTFT error: mean {milliseconds(mean)} (in which the endpoint read the request for "
+        f"{milliseconds(reading)}), p99 {milliseconds(p99)}, of "
         f"{certificate['requests']} requests at {certificate['requests_per_s']:.0f}/s and "
         f"{certificate['chunks_per_s']:.0f} chunks/s, up to {certificate['most_in_flight']} at once"
     )

@@ -158,6 +158,9 @@ class Sender:
         flight.call = self._client.send(flight, request)
 
     def _impatient(self, flight: Flight) -> None:
+        self._client.parse_arrived()
+        if flight.reader.first_ns or flight.outcome is not None:
+            return
         flight.patience = None
         flight.give_up(LoadOutcome.CANCELLED, "patience", perf_counter_ns())
 
@@ -168,6 +171,7 @@ class Sender:
             self._landed.set_result(None)
 
     def _sweep(self) -> None:
+        self._client.parse_arrived()
         now = perf_counter_ns()
         stall, total = self._limits.stall_s * 1e9, self._limits.total_s * 1e9
         for flight in list(self._flights):

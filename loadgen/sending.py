@@ -13,7 +13,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from time import perf_counter, perf_counter_ns
+from time import perf_counter, perf_counter_ns, process_time
 
 from loadgen.client import Client, Target
 from loadgen.flight import Flight, Timeline, unsent
@@ -98,6 +98,8 @@ class Sending:
         self.outcomes: Counter[str] = Counter()
         self.loop_lag = LoopLag()
         self.stops = 0
+        self.cpu_s = 0.0
+        """CPU time that this process used while it sent, seconds."""
         self.client = Client(
             asked.target,
             reuse=not options.fresh_connections,
@@ -132,13 +134,19 @@ class Sending:
         """Send every shot at its due time and wait for the last answer. `prepare` comes before it."""
         self.line = line
         ticker = Ticker(LOOP_SAMPLE_S, self.loop_lag.sample)
+        used_s = process_time()
         try:
             await self.sender.run(shots, line)
         finally:
+            self.cpu_s = process_time() - used_s
             ticker.cancel()
             for timer in self._timers:
                 timer.cancel()
             self.client.close()
+
+    async def abandon(self) -> None:
+        """Close what `prepare` opened: there will be no run."""
+        self.client.close()
 
     def stop(self) -> None:
         """Stop sending and drain; the second time, end what is in flight."""

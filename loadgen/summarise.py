@@ -16,6 +16,8 @@ from loadgen.telemetry.digest import telemetry_of
 
 CLIENT_LAG_S = 0.005
 CLIENT_LAG_SHARE = 0.05
+ENDPOINT_BUSY = 0.8
+"""Share of a core from which the endpoint of the self-certificate is too busy to tell anything of the generator."""
 """A run is client-limited when the p99 of the generator's own lag is above max(5 ms, 5 % of the median TTFT), or the
 p99 of its event loop's lag above 5 ms; wall-clock time."""
 FEW_SAMPLES = 500
@@ -223,9 +225,16 @@ def _certificate(manifest: dict[str, Any], median_ttft_s: float) -> Iterable[Cau
     found = manifest.get("certificate")
     if not isinstance(found, dict) or "ttft_error_mean_s" not in found:
         return
-    error = float(found["ttft_error_mean_s"]) * float(manifest.get("speed", 1.0))
+    own = float(found["ttft_error_mean_s"]) - float(found.get("endpoint_read_mean_s", 0.0))
+    error = own * float(manifest.get("speed", 1.0))
     allowed = max(CLIENT_LAG_S, CLIENT_LAG_SHARE * (0.0 if np.isnan(median_ttft_s) else median_ttft_s))
-    if error > allowed:
+    if error > allowed and found.get("endpoint_busy", 0.0) > ENDPOINT_BUSY:
+        yield Caution(
+            "certificate",
+            f"before the run the endpoint of the self-certificate was itself the limit ({found['endpoint_busy']:.0%} of "
+            "a core), so the error of the generator at this load is not known: use more --workers",
+        )
+    elif error > allowed:
         yield Caution(
             "certificate",
             f"before the run the generator read TTFT {error * 1e3:.1f} ms too long at this load (mean, against its own "

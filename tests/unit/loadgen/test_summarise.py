@@ -240,3 +240,13 @@ def test_a_certificate_with_a_large_error_is_a_warning(made):
     assert "certificate" in codes(made.summary([made.ok(0, ttft=0.1)], certificate=certificate))
     assert "certificate" not in codes(made.summary([made.ok(0, ttft=0.5)], certificate=certificate))
     assert "certificate" not in codes(made.summary([made.ok(0)], certificate={"skipped": "--no-certify"}))
+
+
+def test_what_the_endpoint_of_the_certificate_took_is_not_held_against_the_generator(made):
+    certificate = {"ttft_error_mean_s": 0.02, "endpoint_read_mean_s": 0.018, "endpoint_busy": 0.5}
+    assert "certificate" not in codes(made.summary([made.ok(0, ttft=0.1)], certificate=certificate))
+    busy = {"ttft_error_mean_s": 0.02, "endpoint_read_mean_s": 0.001, "endpoint_busy": 0.97}
+    (said,) = [
+        one for one in made.summary([made.ok(0, ttft=0.1)], certificate=busy).warnings if one.code == "certificate"
+    ]
+    assert "itself the limit (97% of a core)" in said.message
