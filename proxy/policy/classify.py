@@ -144,27 +144,29 @@ def classify(
     policy = lanes[lane].output
     held = [rule for rule in rules if rule.holds_for(facts.model, tenant, lanes[lane].name)] if rules else []
     cap: _Cap | None = None
+    sequences, generates = facts.sequences, facts.endpoint in GENERATING
     if not facts.kv_transfer:
         each = -(-estimate.tokens // max(1, facts.prompts))
         if context_tokens is not None and each > context_tokens * (1.0 if estimate.exact else DOUBT):
             return TooLong(
                 f"the prompt has {_about(estimate)}{each} tokens and the model's context holds {context_tokens}"
             )
-        over = _over_prompt_ceiling(estimate, held)
-        if over is None and facts.endpoint in GENERATING:
-            policies = [policy, *(rule.output for rule in held)]
-            over = next(filter(None, (_over_ceiling(facts, one) for one in policies)), None)
+        over = _over_prompt_ceiling(estimate, held) if held else None
+        if over is None and generates:
+            policies = [policy, *(rule.output for rule in held)] if held else (policy,)
+            for one in policies:
+                over = over or _over_ceiling(facts, one)
             cap = _cap(facts, estimate, _tightest(policies) if held else policy, context_tokens, each)
         if over is not None:
             return over
     return Verdict(
-        lane=lane,
-        prompt_tokens=estimate.tokens,
-        output_tokens=_expected_output(facts, estimate, cap),
-        output_cap=None if cap is None else cap.tokens,
-        cap_rule=None if cap is None else cap.rule,
-        sequences=facts.sequences,
-        splittable=facts.splittable and not facts.kv_transfer,
+        lane,
+        estimate.tokens,
+        _expected_output(facts, estimate, cap) * sequences if generates else 0,
+        None if cap is None else cap.tokens,
+        None if cap is None else cap.rule,
+        sequences,
+        facts.splittable and not facts.kv_transfer,
     )
 
 
@@ -246,8 +248,6 @@ def _cap(facts: Facts, estimate: Estimate, policy: OutputPolicy, context_tokens:
 
 
 def _expected_output(facts: Facts, estimate: Estimate, cap: _Cap | None) -> int:
-    if facts.endpoint not in GENERATING:
-        return 0
+    """Return how many tokens one sequence will make."""
     most = facts.output.cap if cap is None else cap.tokens
-    each = estimate.output_tokens if most is None else min(max(1, most), estimate.output_tokens)
-    return each * facts.sequences
+    return estimate.output_tokens if most is None else min(max(1, most), estimate.output_tokens)
