@@ -114,12 +114,11 @@ class Feeding:
             split = await self._split(exchange, ticket, document, outgoing)
             exchange.tokenize_s = time.monotonic() - began
         if split is None:
-            ticket = exchange.ticket = replace(ticket, splittable=False)
+            ticket = exchange.ticket = ticket._replace(splittable=False)
             return ticket, None
         lane = self._classification.lane_of(split.ids.count)
         exchange.lane = self._classification.lanes[lane].name
-        ticket = exchange.ticket = replace(
-            ticket,
+        ticket = exchange.ticket = ticket._replace(
             lane=lane,
             prompt_tokens=split.ids.count,
             body_bytes=ticket.body_bytes + len(split.ids),
