@@ -49,6 +49,7 @@ class _PerLane:
     __slots__ = (
         "caps",
         "disconnects",
+        "dispatched",
         "good",
         "misroutes",
         "output",
@@ -61,6 +62,7 @@ class _PerLane:
 
     def __init__(self) -> None:
         self.queue = {end: Histogram(QUEUE) for end in QUEUE_ENDS}
+        self.dispatched = self.queue["dispatched"]
         self.would_wait = Histogram(QUEUE)
         self.prompt = Histogram(TOKENS)
         self.output = Histogram(TOKENS)
@@ -129,7 +131,7 @@ class RequestMetrics:
         model = model if model in self._models else OTHER_MODEL
         per_lane = self._lanes.get(exchange.lane or "")
         name = exchange.lane if per_lane is not None and exchange.lane is not None else NO_LANE
-        self._outcomes[name, model][str(outcome)] += 1
+        self._outcomes[name, model][outcome._value_] += 1
         if exchange.reason is not None and outcome is not Outcome.CLIENT_GONE:
             self._rejections[name, exchange.reason] += 1
         self._count_response(exchange)
@@ -138,9 +140,10 @@ class RequestMetrics:
         if exchange.would is not None:
             self._count_would(exchange.would, name, per_lane)
         if per_lane is not None:
+            per_model = self._lane_models[name, model]
             self._count_lane(exchange, outcome, per_lane)
-            self._count_tokens(exchange, per_lane, self._lane_models[name, model])
-            self._time(exchange, outcome, name, model)
+            self._count_tokens(exchange, per_lane, per_model)
+            self._time(exchange, outcome, name, per_lane, per_model)
             self._judge_estimate(exchange, per_lane, model)
 
     def _count_would(self, would: Would, name: str, lane: _PerLane | None) -> None:
@@ -152,15 +155,17 @@ class RequestMetrics:
             lane.would_wait.observe(would.wait_s)
 
     def _count_response(self, exchange: Exchange) -> None:
-        if exchange.status is not None and 200 <= exchange.status < 600:
-            self._responses[CODE_CLASSES[exchange.status // 100 - 2], "1" if exchange.streams else "0"] += 1
+        status, facts = exchange.status, exchange.facts
+        if status is not None and 200 <= status < 600:
+            streams = facts is not None and facts.stream
+            self._responses[CODE_CLASSES[status // 100 - 2], "1" if streams else "0"] += 1
 
     def _count_lane(self, exchange: Exchange, outcome: Outcome, lane: _PerLane) -> None:
-        waited = exchange.queue_s
-        if waited is not None:
-            if exchange.granted is not None:
-                lane.queue["dispatched"].observe_of(exchange.request_id, waited)
-            elif outcome is Outcome.EXPIRED:
+        granted = exchange.granted
+        if granted is not None and exchange.offered is not None:
+            lane.dispatched.observe_of(exchange.request_id, granted - exchange.arrived)
+        elif (waited := exchange.queue_s) is not None:
+            if outcome is Outcome.EXPIRED:
                 lane.queue["timeout"].observe_of(exchange.request_id, waited)
             elif outcome is Outcome.CLIENT_GONE:
                 lane.queue["disconnected"].observe_of(exchange.request_id, waited)
@@ -187,12 +192,11 @@ class RequestMetrics:
             per_model.prompt_tokens += usage.prompt_tokens or 0
             per_model.cached_tokens += usage.cached_tokens or 0
 
-    def _time(self, exchange: Exchange, outcome: Outcome, name: str, model: str) -> None:
-        per_model = self._lane_models[name, model]
-        streams = exchange.streams
-        ttft = exchange.ttft_s if streams else None
-        tpot = exchange.tpot_s if streams else None
+    def _time(self, exchange: Exchange, outcome: Outcome, name: str, lane: _PerLane, per_model: _PerModel) -> None:
+        ttft = tpot = None
         total = exchange.total_s
+        if exchange.streams:
+            ttft, tpot = exchange.ttft_s, exchange.tpot_s
         if ttft is not None:
             per_model.ttft.observe_of(exchange.request_id, ttft)
             upstream = self._upstream.get((name, exchange.backend or ""))
@@ -206,7 +210,7 @@ class RequestMetrics:
         overhead = exchange.overhead_s
         if overhead is not None:
             self._overhead.observe(overhead)
-        self._lanes[name].good += within_slo(exchange, self._slo[name])
+        lane.good += within_slo(exchange, self._slo[name])
 
     def _judge_estimate(self, exchange: Exchange, lane: _PerLane, model: str) -> None:
         estimated, actual = exchange.prompt_tokens_estimated, exchange.prompt_tokens
@@ -401,9 +405,10 @@ def within_slo(exchange: Exchange, slo: tuple[float, float]) -> bool:
         slo: seconds to the first token, and per output token.
     """
     ttft_slo, tpot_slo = slo
-    ttft, tpot, total = exchange.ttft_s, exchange.tpot_s, exchange.total_s
     if exchange.streams:
+        ttft, tpot = exchange.ttft_s, exchange.tpot_s
         return ttft is not None and ttft <= ttft_slo and (tpot is None or tpot <= tpot_slo)
+    total = exchange.total_s
     return total is not None and total <= ttft_slo + tpot_slo * (exchange.output_tokens or 0)
 
 
