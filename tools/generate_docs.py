@@ -10,22 +10,28 @@ from pathlib import Path
 from prometheus_client.metrics_core import Metric
 
 from proxy.backends import BackendView, State
+from proxy.credentials import Credentials
+from proxy.exchange import Exchange
 from proxy.inforce import InForce
+from proxy.keys import Keyring
 from proxy.metrics.lengths import length_families
 from proxy.metrics.requests import RequestMetrics
+from proxy.metrics.senders import SenderMetrics
 from proxy.metrics.series import OVERHEAD, Histogram
 from proxy.metrics.state import backend_families, recorder_families, scheduler_families
 from proxy.metrics.whole import own_families
 from proxy.policy.dispatch import Dispatcher
 from proxy.policy.length import LengthEstimator
+from proxy.policy.reuse import PrefixReuse
+from proxy.policy.tenants import TenantSnapshot
 from proxy.recorder import Counts
 from proxy.settings import Settings
 from proxy.settings.show import full_file, reference
 from proxy.settings.tree import Key
-from proxy.wire.facts import TextCensus
+from proxy.wire.facts import Endpoint, Facts, TextCensus
 
 ROOT = Path(__file__).resolve().parent.parent
-_MODEL, _BACKEND = "MODEL", "BACKEND"
+_MODEL, _BACKEND, _TENANT = "MODEL", "BACKEND", "TENANT"
 
 
 def documents() -> dict[str, str]:
@@ -66,8 +72,8 @@ _METRICS = """# Metrics
 <!-- Generated from proxy/metrics by tools/generate_docs.py. Change the texts there. -->
 
 `/metrics` of the admin listener, as Prometheus text or OpenMetrics. Base units only: seconds, tokens, bytes, ratios.
-Labels come from the configuration (`lane`, `backend`, `model`) or are closed sets, listed here; a model that is not
-named in the configuration counts as `other`. All series exist from the start, at 0, except where a value can be
+Labels come from the configuration (`lane`, `backend`, `model`, `tenant`) or are closed sets, listed here; a model that
+is not named in the configuration counts as `other`. All series exist from the start, at 0, except where a value can be
 unknown: an unknown value has no series. Scrape every 15 s.
 
 | metric | type | labels | meaning |
@@ -100,7 +106,7 @@ def metrics() -> str:
 
 
 def sample_families() -> Iterator[Metric]:
-    """Yield every family of ours, of a proxy with one backend, one named model and a recorder."""
+    """Yield every family of ours, of a proxy with one backend, one named model, one tenant and a recorder."""
     settings = Settings.model_validate(
         {"backends": [{"url": "http://127.0.0.1:8000", "name": _BACKEND, "models": [_MODEL], "kv_tokens": 1}]}
     )
@@ -110,12 +116,22 @@ def sample_families() -> Iterator[Metric]:
     snapshot = Dispatcher(settings.to_scheduling(), settings.to_backend_limits()).snapshot(0.0)
     yield from RequestMetrics(settings).families()
     yield from scheduler_families(snapshot)
+    yield from _sender_families(settings)
     yield from backend_families((view,))
     yield from recorder_families(Counts())
     estimator = LengthEstimator()
     estimator.learn(_MODEL, TextCensus(latin=4), 1, 1)
     yield from length_families({}, estimator, (_MODEL,))
+    yield from Credentials(clients=Keyring(()), admin=Keyring(()), ends=0.0).families()
     yield from own_families(lag=Histogram(OVERHEAD), in_force=InForce(settings))
+
+
+def _sender_families(settings: Settings) -> Iterator[Metric]:
+    senders = SenderMetrics(settings)
+    senders.observe(Exchange("", 0.0, 0.0, tenant=_TENANT, facts=Facts(Endpoint.CHAT)))
+    known = dict.fromkeys(("counter", "waiting_requests", "waiting_tokens", "running", "granted"), 0)
+    tenant = TenantSnapshot(name=_TENANT, **known, granted_tokens=0, rejected=0, dropped=0)
+    yield from senders.families((tenant,), PrefixReuse())
 
 
 def _row(family: Metric) -> str:
@@ -130,7 +146,7 @@ def _row(family: Metric) -> str:
 
 
 def _label(label: str, values: list[str]) -> str:
-    free = {"backend": _BACKEND, "model": _MODEL, "sha": "", "version": ""}
+    free = {"backend": _BACKEND, "model": _MODEL, "tenant": _TENANT, "sha": "", "version": ""}
     return label if label in free else f"{label} ({', '.join(values)})"
 
 

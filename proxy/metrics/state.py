@@ -19,6 +19,7 @@ def scheduler_families(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield what the Dispatcher holds."""
     yield from _queue_families(snapshot.lanes)
     yield from _deadline_families(snapshot.lanes)
+    yield _affinity_family(snapshot.lanes)
     yield from _dispatch_families(snapshot.backends, tuple(lane.name for lane in snapshot.lanes))
     yield from _installment_families(snapshot.backends)
 
@@ -57,6 +58,17 @@ def _deadline_families(lanes: Sequence[LaneSnapshot]) -> Iterator[Metric]:
             for of in lanes
             for word, value in (("on_time", of.granted_on_time), ("demoted", of.granted_late), ("dropped", of.dropped))
         ),
+    )
+
+
+def _affinity_family(lanes: Sequence[LaneSnapshot]) -> Metric:
+    return counter(
+        "prefix_affinity",
+        "Requests that several backends serve, by where the beginning of their prompt lies: hit (they went to the "
+        "backend that was sent most of it before), miss (none was), spill (another holds more of it and was full or "
+        "had more to do). All 0 with one backend.",
+        ("lane", "result"),
+        (((of.name, result), count) for of in lanes for result, count in of.affinity.items()),
     )
 
 

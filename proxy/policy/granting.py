@@ -7,6 +7,7 @@ out.
 from __future__ import annotations
 
 from proxy.policy import refusal
+from proxy.policy.affinity import affinity
 from proxy.policy.backend import Backend
 from proxy.policy.board import Board
 from proxy.policy.job import NEVER, Job, Stage
@@ -101,6 +102,8 @@ class Granting:
                 job.queue.lane.granted_late += 1
             else:
                 job.queue.lane.granted_on_time += 1
+            if ticket.prefix is not None:
+                job.queue.lane.affinity[affinity(ticket.prefix, backend, job.queue.pool)] += 1
         backend.hold(job, prefill, kv, slots, ticket.output_tokens if final else 0)
         if backend.limiter.due_at == NEVER:
             backend.limiter.start(now)

@@ -16,6 +16,7 @@ import heapq
 import math
 from collections.abc import Collection, Sequence
 
+from proxy.policy.affinity import Affinity
 from proxy.policy.backend import Backend
 from proxy.policy.job import NEVER, Job, Stage
 from proxy.policy.limits import BudgetMode, LaneLimits, QueueOrder, Scheduling
@@ -102,6 +103,7 @@ class Lane:
         self.demoted = 0
         self.dropped = 0
         self.rejected = 0
+        self.affinity = dict.fromkeys(Affinity, 0)
         self.configure(index, scheduling)
 
     def configure(self, index: int, scheduling: Scheduling) -> None:

@@ -48,6 +48,8 @@ class LaneSnapshot:
     """Left the queue by their deadline."""
     rejected: int
     """Never queued: a limit was reached, nobody can serve, or draining."""
+    affinity: Mapping[str, int]
+    """Granted where several backends could be chosen by the beginning of the prompt, by `affinity.Affinity`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,7 @@ def show_lane(lane: Lane, matcher: Matcher, now: float) -> LaneSnapshot:
         demoted=lane.demoted,
         dropped=lane.dropped,
         rejected=lane.rejected,
+        affinity={result.value: count for result, count in lane.affinity.items()},
     )
 
 

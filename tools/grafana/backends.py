@@ -140,6 +140,15 @@ _LOAD = Row(
             "ops",
             Query(rate("lanewise_installments_total", B, "backend, outcome"), "{{backend}} {{outcome}}"),
         ),
+        panel(
+            "前缀亲和",
+            "Prefix affinity",
+            "hit:发往已算过该前缀的后端;spill:该后端已满或更忙;miss:没有后端算过。只有一个后端时为 0。",
+            "hit: sent where its beginning was computed; spill: that backend was full or busier; miss: none had it. "
+            "0 with one backend.",
+            "ops",
+            Query(rate("lanewise_prefix_affinity_total", J, "lane, result"), "{{lane}} {{result}}"),
+        ),
     ),
 )
 _ENGINE = Row(

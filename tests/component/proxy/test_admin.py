@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import aiohttp
 import pytest
@@ -182,6 +183,23 @@ async def test_a_request_through_the_whole_proxy_feeds_every_part_of_its_time(st
         'lanewise_slo_good_total{lane="short"}',
     ]
     assert {name: samples[name] for name in counted} == dict.fromkeys(counted, "1.0")
+
+
+async def test_every_metric_of_a_whole_proxy_is_documented(start, root, tmp_path):
+    recorder = {"enabled": True, "directory": str(tmp_path)}
+    _engine, proxy = await start(healthy, recorder=recorder, tenants={"by": "address"}, installments={"mode": "auto"})
+    client = await proxy.client()
+    assert (await client.post(chat())).status == 200
+    await proxy.ended()
+    shown = {
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in proxy.app.metrics.families()
+        if family.name.startswith("lanewise_")
+    }
+    documented = re.findall(r"^\| `(lanewise_\w+)` \| [a-z]+ \|", (root / "docs/metrics.md").read_text(), re.MULTILINE)
+    assert len(shown) > 70
+    assert shown - set(documented) == set()
+    assert len(documented) == len(set(documented))
 
 
 async def test_a_model_whose_name_is_no_text_breaks_no_page_and_no_markup():

@@ -33,6 +33,7 @@ def test_waiting_running_and_budget_are_shown():
         'lanewise_prefill_budget_used_tokens{backend="npu",lane="short"} 100.0',
         'lanewise_prefill_budget_limit_tokens{backend="npu"} 2048.0',
         'lanewise_deadline_outcomes_total{lane="short",outcome="on_time"} 1.0',
+        'lanewise_prefix_affinity_total{lane="short",result="hit"} 0.0',
     } <= set(seen)
 
 
