@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol, cast
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy, RawRequestMessage
 
 HIGH_WATER = 256 * 1024
 """Bytes that may wait for a slow client before its engine is told to pause."""
 LOW_WATER = 64 * 1024
+APART = 16
+"""Heads of one received piece that are parsed one by one."""
 
 _REASONS = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
 _log = logging.getLogger("lanewise.http")
@@ -72,12 +74,16 @@ CLOSE = Written(keep_alive=False)
 class ClientConnection(web.RequestHandler):
     """One client connection. Tells the `flow` that feeds it when the client does not keep up."""
 
-    __slots__ = ("_drained", "_listener", "flow")
+    __slots__ = ("_body", "_drained", "_listener", "body_bytes", "flow")
 
     def __init__(self, listener: "Listener", **options: Any) -> None:
         super().__init__(listener, **options)
         self._listener = listener
         self._drained: asyncio.Future[None] | None = None
+        self._body: StreamReader | None = None
+        """Of the last head that was complete."""
+        self.body_bytes = 0
+        """Bytes that came since the last head was complete: what a body took on the wire, chunk framing included."""
         self.flow: Flow | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -86,13 +92,44 @@ class ClientConnection(web.RequestHandler):
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Parse (asyncio), and tell who reads a body when its framing broke: aiohttp only queues that error."""
+        """Parse (asyncio), each head apart: aiohttp forgets the requests of a piece in which something later is broken.
+
+        After the first head of a piece the rest is parsed on its own, and so on (`APART` heads at most: a body full of
+        empty lines costs no more). So a whole request is served, whatever follows it.
+        """
+        began = 0
+        for _ in range(APART):
+            end = data.find(b"\r\n\r\n", began) + 4
+            if end < 4 or end == len(data):
+                break
+            if self._parse(data[began:end]):
+                return
+            began = end
+        self._parse(data[began:] if began else data)
+
+    def _parse(self, data: bytes) -> bool:
+        """Give bytes to the parser; return whether they break HTTP.
+
+        Who reads a body that breaks is told: aiohttp only queues the error, behind the request whose body it is.
+        """
+        heads = self._request_count
         super().data_received(data)
-        request = self._current_request
-        if request is not None and self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
-            content = request.content
-            if not content.is_eof() and content.exception() is None:
-                content.set_exception(web.RequestPayloadError("the body does not follow its framing"))
+        if heads == self._request_count:
+            self.body_bytes += len(data)
+            return False
+        message, content = self._messages[-1]
+        if isinstance(message, RawRequestMessage):
+            self.body_bytes, self._body = 0, content
+            return False
+        body = self._body
+        if body is not None and not body.is_eof() and body.exception() is None:
+            body.set_exception(web.RequestPayloadError("the body does not follow its framing"))
+        return True
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Read on (aiohttp). It says so for every body, and runs its parser over nothing then, paused or not."""
+        if self._reading_paused or self._buffer_paused:
+            super().resume_reading(resume_parser)
 
     def pause_writing(self) -> None:
         """Hold the engine back (asyncio)."""

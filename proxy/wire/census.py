@@ -7,7 +7,7 @@ from proxy.wire.facts import TextCensus
 RUN_CHARS: Final = 64
 """A run of base64 or hexadecimal characters counts as one from this length on."""
 
-_LATIN, _DIGIT, _SYMBOL, _CJK, _OTHER = b"ldsco"
+_LATIN, _DIGIT, _SYMBOL, _CJK, _OTHER, _WIDE = b"ldscow"
 _REST_OF_CHARACTER: Final = ord("x")
 
 
@@ -19,6 +19,8 @@ def _class_of(byte: int) -> int:
         return _LATIN if character.isalpha() or character.isspace() or not character.isprintable() else _SYMBOL
     if byte < 0xC0:
         return _REST_OF_CHARACTER
+    if byte >= 0xF0:
+        return _WIDE
     # First bytes E3 to ED are U+3000 to U+D7FF: Chinese, kana, Hangul (and Yi). EF is mostly full-width punctuation.
     return _CJK if 0xE3 <= byte <= 0xED or byte == 0xEF else _OTHER
 
@@ -34,7 +36,9 @@ _RUN: Final = b"b" * RUN_CHARS
 def take_census(text: str) -> TextCensus:
     """Count the characters of a text by class.
 
-    Linear, without a Python loop over characters: about 0.1 ms for 100 KB.
+    A character beyond the basic plane (emoji, rare Chinese) counts as two of `other`: vocabularies spell most of them
+    in two tokens or three, and other scripts in half a token per letter. Linear, without a Python loop over characters:
+    about 0.1 ms for 100 KB.
 
     Args:
         text: any string, lone surrogates included.
@@ -49,7 +53,7 @@ def take_census(text: str) -> TextCensus:
     cjk = other = 0
     if digits + symbols < len(rare):
         cjk = rare.count(_CJK)
-        other = len(rare) - digits - symbols - cjk
+        other = len(rare) - digits - symbols - cjk + rare.count(_WIDE)
     latin = len(text) - len(rare)
     base64 = 0
     for start, end in _long_runs(data) if digits else ():

@@ -219,6 +219,40 @@ async def test_a_broken_chunked_body_is_a_400_and_reaches_no_engine(start):
     assert engine.requests == []
 
 
+@pytest.mark.parametrize("whole", [1, 3])
+async def test_whole_requests_are_served_though_rubbish_follows_them_at_once(start, whole):
+    engine, proxy = await start(healthy)
+    client = await proxy.client()
+    client.send(request(chat()) * whole + b"\0\x01rubbish\r\n\r\n")
+    assert [(await client.answer()).status for _ in range(whole + 1)] == [200] * whole + [400]
+    assert len(engine.requests) == whole
+
+
+async def test_a_body_that_breaks_in_the_piece_of_its_head_is_a_400_at_once(start):
+    engine, proxy = await start(healthy)
+    client = await proxy.client()
+    head, _, _ = request(chat()).partition(b"Content-Length")
+    client.send(head + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhelloXX\r\n\r\n")
+    assert (await client.answer()).status == 400
+    assert engine.requests == []
+
+
+async def test_chunks_that_are_mostly_extensions_are_refused_and_small_chunks_are_not(start):
+    engine, proxy = await start(healthy)
+    head, _, body = request(chat()).partition(b"Content-Length")
+    body = body.partition(b"\r\n\r\n")[2]
+    head += b"Transfer-Encoding: chunked\r\n\r\n"
+    client = await proxy.client()
+    client.send(head + b"1;" + b"e" * 65536 + b"\r\n" + body[:1] + b"\r\n")
+    got = await client.answer()
+    assert (got.status, got.header("connection")) == (400, "close")
+    client = await proxy.client()
+    body += b" " * 8000
+    client.send(head + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n")
+    assert (await client.answer()).status == 200
+    assert [one.body for one in engine.requests] == [body]
+
+
 async def test_a_client_that_waits_for_100_continue_gets_it(start):
     engine, proxy = await start(healthy)
     client = await proxy.client()

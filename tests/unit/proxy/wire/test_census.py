@@ -20,7 +20,8 @@ from proxy.wire.facts import TextCensus
         ("ひらがな カタカナ 한국어", TextCensus(cjk=11, latin=2)),
         ("\uff0c\uff01", TextCensus(cjk=2)),
         ("Привет", TextCensus(other=6)),
-        ("café 😀", TextCensus(latin=4, other=2)),
+        ("café 😀", TextCensus(latin=4, other=3)),
+        ("\U00020000\u200d", TextCensus(other=3)),
         ("\ud800", TextCensus(cjk=1)),
     ],
 )
@@ -29,10 +30,10 @@ def test_each_character_is_counted_in_its_class(text: str, census: TextCensus) -
 
 
 @given(st.text())
-def test_every_character_is_counted_once(text: str) -> None:
+def test_every_character_is_counted_once_and_those_beyond_the_basic_plane_twice(text: str) -> None:
     census = take_census(text)
     parts = (census.latin, census.digits, census.symbols, census.cjk, census.other, census.base64)
-    assert sum(parts) == len(text)
+    assert sum(parts) == len(text) + sum(character > "\uffff" for character in text)
     assert min(parts) >= 0
 
 
