@@ -231,8 +231,9 @@ def _certificate(manifest: dict[str, Any], median_ttft_s: float) -> Iterable[Cau
     if error > allowed and found.get("endpoint_busy", 0.0) > ENDPOINT_BUSY:
         yield Caution(
             "certificate",
-            f"before the run the endpoint of the self-certificate was itself the limit ({found['endpoint_busy']:.0%} of "
-            "a core), so the error of the generator at this load is not known: use more --workers",
+            "before the run the endpoint of the self-certificate was itself the limit "
+            f"({found['endpoint_busy']:.0%} of a core), so the error of the generator at this load is not known: use "
+            "more --workers",
         )
     elif error > allowed:
         yield Caution(

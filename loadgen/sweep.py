@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import yaml
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from rich.console import Console
 from rich.table import Table
 
@@ -36,13 +36,31 @@ LEAST_REQUESTS = 50
 TIMES_IN_FLIGHT = 5
 """A level of concurrency sends at least so many times as many requests as are in flight."""
 
-_ANY, _SLO = SourceOptions(), SloOptions()
+
+@Parameter(name="*", group=Group("Requests"))
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LevelSource(SourceOptions):
+    """The requests of every level: how many and how fast is the level's, so that the help does not name it."""
+
+    rows: Annotated[int | None, Parameter(show=False)] = None
+    rate: Annotated[float | None, Parameter(show=False)] = None
+
+
+@Parameter(name="*", group=Group("Target"))
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LevelOptions(ReplayOptions):
+    """The replay of every level: what is in flight is the level's."""
+
+    closed_loop: Annotated[int | None, Parameter(show=False)] = None
+
+
+_ANY, _SLO = LevelSource(), SloOptions()
 
 
 def knee(
     *traces: Path,
-    options: ReplayOptions,
-    source: SourceOptions = _ANY,
+    options: LevelOptions,
+    source: LevelSource = _ANY,
     slo: SloOptions = _SLO,
     premises: PremisesOptions = NOTHING,
     by: Literal["concurrency", "rate"] = "concurrency",

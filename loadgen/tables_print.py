@@ -47,6 +47,10 @@ def _line(line: Line) -> dict[str, Any]:
     }
 
 
+def _windows(span: Span) -> str:
+    return "One window" if span.windows == 1 else f"Mean of {span.windows} windows"
+
+
 def show(console: Console, table: Table, lines: Sequence[Line], study: Study, span: Span) -> None:
     """Print a table with the loads and windows that it stands on."""
     rates = {workload: study.saturated_per_s(workload) * table.backends for workload, _ in table.cases}
@@ -54,7 +58,7 @@ def show(console: Console, table: Table, lines: Sequence[Line], study: Study, sp
     console.print(
         f"Engine {study.engine.name}, backends: {table.backends}. 1.0x is "
         + ", ".join(f"{workload} {rate:.2f}" for workload, rate in rates.items())
-        + f" requests/s. Mean of {span.windows} windows of {span.rows} requests, seed {span.seed}.",
+        + f" requests/s. {_windows(span)} of {span.rows} requests, seed {span.seed}.",
         highlight=False,
     )
     if table.layout == "means":

@@ -103,10 +103,10 @@ def cut(trace: Trace, part: Part, out: Output) -> Made:
         passed += 1
         if passed <= part.skip:
             continue
-        if part.rows is not None and made.written == part.rows:
-            break
         out.write(line)
         made.written += 1
+        if made.written == part.rows:
+            break
     if not made.written:
         raise UsageError(f"{trace.path}: no request lies in that part")
     return made

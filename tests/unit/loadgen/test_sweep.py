@@ -113,3 +113,14 @@ def test_levels_that_make_no_sweep_are_refused(tmp_path, capsys, options, said):
         main(["knee", "trace.csv", "--target", "http://127.0.0.1:1", "--out", str(tmp_path / "k"), *options])
     assert stopped.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_help_names_no_option_that_a_sweep_sets_itself(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["knee", "--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert "--requests" in shown
+    assert "--start" in shown
+    for option in ("--rows", "--rate ", "--closed-loop"):
+        assert option not in shown

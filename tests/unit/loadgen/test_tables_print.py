@@ -28,9 +28,9 @@ def study(tmp_path):
     return made
 
 
-def shown(study, table, *lines):
+def shown(study, table, *lines, span=SPAN):
     out = StringIO()
-    show(Console(file=out, width=160), table, lines, study, SPAN)
+    show(Console(file=out, width=160), table, lines, study, span)
     return out.getvalue()
 
 
@@ -51,6 +51,11 @@ def test_a_table_says_its_loads_and_windows(study):
     assert "mixed 10.00 requests/s" in text
     assert "Mean of 3 windows of 4000 requests, seed 5" in text
     assert "mixed 0.8x" in text
+
+
+def test_a_single_window_is_not_called_a_mean(study):
+    text = shown(study, Table("Main", (ROW,), CASES, CASES), line(), span=replace(SPAN, windows=1))
+    assert "One window of 4000 requests, seed 5" in text
 
 
 def test_a_table_of_means_has_one_line_per_row(study):

@@ -77,6 +77,12 @@ def test_a_cut_csv_keeps_its_header(tmp_path):
     assert (made.read, made.written) == (2, 1)
 
 
+def test_a_cut_by_rows_reads_no_further_than_it_keeps(tmp_path):
+    path = mooncake(tmp_path / "t", [(at, 10, 5) for at in range(9)])
+    _, made = new(tmp_path, lambda out: rewrite.cut(open_trace(path), Part(rows=5), out))
+    assert (made.read, made.written) == (5, 5)
+
+
 @AGAIN
 @given(rows=rows_drawn, to=st.sampled_from(["azure", "bailian", "lanewise", "mooncake"]))
 def test_a_conversion_keeps_every_length_and_every_distance_in_time(tmp_path, rows, to):
