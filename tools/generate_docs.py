@@ -7,8 +7,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 from prometheus_client.metrics_core import Metric
 
+from loadgen.telemetry.exposed import LoadMetrics, RunFacts, Running
 from proxy.backends import BackendView, State
 from proxy.credentials import Credentials
 from proxy.exchange import Exchange
@@ -32,6 +34,7 @@ from proxy.wire.facts import Endpoint, Facts, TextCensus
 
 ROOT = Path(__file__).resolve().parent.parent
 _MODEL, _BACKEND, _TENANT = "MODEL", "BACKEND", "TENANT"
+_RUN = ("run_id", "arm", "trace_sha", "seed")
 
 
 def documents() -> dict[str, str]:
@@ -95,13 +98,24 @@ def _key(key: Key, kind: str, default: str) -> str:
     return f"\n{depth} `{key.path}`\n\n{usage}{' '.join(text.split())}\n"
 
 
+_LOAD = (
+    "`lanewise-load replay --prometheus HOST:PORT` serves these while it runs. Times are those of the plan: at",
+    "`--speed X` the wall clock's times X.",
+    "",
+    "| metric | type | labels | meaning |",
+    "|---|---|---|---|",
+)
+
+
 def metrics() -> str:
     """Write the list of metrics from the families themselves."""
     families = tuple(sample_families())
     lines = [_row(family) for family in families]
-    lines += ["", "Beside these: `process_*` and `python_*` of the Prometheus client library.", "", "## Buckets", ""]
+    lines += ["", "Beside these: `process_*` and `python_*` of the Prometheus client library.", ""]
+    sent = tuple(load_families())
+    lines += ["## Of the load generator", "", *_LOAD, *(_row(family) for family in sent), "", "## Buckets", ""]
     lines += ["| metric | upper bounds |", "|---|---|"]
-    lines += [_bounds(family) for family in families if family.type == "histogram"]
+    lines += [_bounds(family) for family in (*families, *sent) if family.type == "histogram"]
     return _METRICS + "\n".join(lines) + "\n"
 
 
@@ -126,6 +140,13 @@ def sample_families() -> Iterator[Metric]:
     yield from own_families(lag=Histogram(OVERHEAD), in_force=InForce(settings))
 
 
+def load_families() -> Iterator[Metric]:
+    """Yield every family of a replay."""
+    facts = RunFacts(run_id="", arm="", trace_sha="", seed=1)
+    now = Running(elapsed_s=0.0, speed=1.0, sent=0, in_flight=0, late_ns=())
+    yield from LoadMetrics(np.zeros(0, np.int64), facts, lambda: now).families()
+
+
 def _sender_families(settings: Settings) -> Iterator[Metric]:
     senders = SenderMetrics(settings)
     senders.observe(Exchange("", 0.0, 0.0, tenant=_TENANT, facts=Facts(Endpoint.CHAT)))
@@ -146,7 +167,7 @@ def _row(family: Metric) -> str:
 
 
 def _label(label: str, values: list[str]) -> str:
-    free = {"backend": _BACKEND, "model": _MODEL, "tenant": _TENANT, "sha": "", "version": ""}
+    free = {"backend": _BACKEND, "model": _MODEL, "tenant": _TENANT, "sha": "", "version": ""} | dict.fromkeys(_RUN, "")
     return label if label in free else f"{label} ({', '.join(values)})"
 
 
