@@ -5,29 +5,59 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from loadgen.failure import Exit, StopError, UsageError
 from loadgen.flags import Switch, seconds
-from loadgen.options import Progress, ReplayOptions, SourceOptions
+from loadgen.options import ReplayOptions, SourceOptions
 from loadgen.premises import PremisesOptions
+from loadgen.shards.options import ALONE, ShardOptions
 
 if TYPE_CHECKING:
     from loadgen.journal import RunFolder
     from loadgen.summary import Slo
 
+_MORE = """\
+FILES
+
+A run folder holds manifest.json, shots.jsonl and what is made from them. Workload and engine profiles go by \
+name, or by path.
+
+ENVIRONMENT
+
+LANEWISE_API_KEY is the key for the target (--api-key-file reads it from a file). NO_COLOR switches colours off.
+
+EXIT CODES
+
+0 done (keep, keep tuning); 1 runtime failure; 2 usage; 3 gate failed (roll back); 4 measurement invalid or \
+comparison refused; 130 interrupted: what was measured until then is written.
+
+EXAMPLES
+
+lanewise-load replay --workload mixed --rows 60 --rate 2.5 --target http://127.0.0.1:8000 --out runs/one
+
+lanewise-load compare runs/before runs/after
+
+lanewise-load completion bash > ~/.local/share/bash-completion/completions/lanewise-load
+"""
+
+
+def _release() -> str:
+    commit = (distribution("lanewise").read_text("extra_metadata/commit") or "").strip()
+    return f"{version('lanewise')} (commit {commit})" if commit else version("lanewise")
+
+
 app = App(
     name="lanewise-load",
     help="Replay recorded traffic at an LLM server, measure every latency apart, and compare runs.",
     help_format="plaintext",
-    version=version("lanewise"),
+    version=_release,
     version_flags=["--version"],
 )
 
@@ -43,6 +73,7 @@ _ELSEWHERE = {
     "floor": ("loadgen.floor:floor", "The link's own latencies, directly and through the proxy."),
     "baseline": ("loadgen.baseline:baseline", "Repeats of one replay, and whether their spread makes a baseline."),
     "knee": ("loadgen.sweep:knee", "Find the concurrency before which TPOT crosses its SLO."),
+    "merge": ("loadgen.merging:merge", "Make one run of those of several load generators."),
     "report": ("loadgen.reporting:report", "A run, or two compared, as one HTML file."),
     "shots": ("loadgen.shots:shots", "The requests of a run as a table, CSV or Parquet."),
     "export": ("loadgen.export:export", "A run as OpenMetrics samples, or as a benchmark report of llm-d."),
@@ -53,8 +84,6 @@ _ELSEWHERE = {
 for _name, (_path, _help) in _ELSEWHERE.items():
     if find_spec(_path.partition(":")[0]) is not None:
         app.command(_path, name=_name, help=_help)
-
-PLAIN_EVERY_S = 5.0
 
 
 @Parameter(name="*", group=Group("SLO"))
@@ -86,6 +115,7 @@ def replay(
     source: SourceOptions = _ANY_SOURCE,
     slo: SloOptions = _DEFAULT_SLO,
     premises: PremisesOptions = _NO_PREMISES,
+    shards: ShardOptions = ALONE,
     set: Annotated[tuple[str, ...], Parameter(negative="")] = (),  # noqa: A002 - the name of the option
     dry_run: Switch = False,
     json: Switch = False,
@@ -105,9 +135,12 @@ def replay(
     json
         Print the result as one JSON document.
     """
-    parameters = parameters_of(set)
     whole = dataclasses.replace(
-        options, source=dataclasses.replace(source, traces=traces), premises=premises, parameters=parameters
+        options,
+        source=dataclasses.replace(source, traces=traces),
+        premises=premises,
+        shards=shards,
+        parameters=parameters_of(set),
     )
     if dry_run:
         return _dry_run(whole, as_json=json)
@@ -134,20 +167,24 @@ def _dry_run(options: ReplayOptions, *, as_json: bool) -> int:
     from loadgen.source import read_source
 
     source = read_source(options.source, endpoint=options.endpoint)
-    plan = source.plan
+    plan, shard = source.plan, options.shards.read()
     lengths = {"short": 0, "long": 0}
-    for shot in plan.shots():
+    for shot in plan.part(shard.index, shard.of):
         lengths[shot.lane] += 1
-    document = {"requests": len(plan), "span_s": plan.span_s, "hash": plan.hash, **lengths, **source.facts}
+    document = {"requests": sum(lengths.values()), "span_s": plan.span_s, "hash": plan.hash, **lengths, **source.facts}
     _print_document(document) if as_json else _print_pairs(document)
     return Exit.DONE
 
 
 def _replay(options: ReplayOptions, slo: "Slo", *, as_json: bool) -> int:
+    return print_run(replayed(options), slo, as_json=as_json)
+
+
+def print_run(folder: "RunFolder", slo: "Slo", *, as_json: bool) -> int:
+    """Print the summary of a run that has just been written, and return the exit code."""
     from loadgen.report import console, print_summary
     from loadgen.summarise import summarise as summarise_run
 
-    folder = replayed(options)
     summary = summarise_run(folder, slo)
     if as_json:
         _print_document(summary.to_json())
@@ -167,46 +204,16 @@ def _unfinished(folder: "RunFolder") -> Exit:
 
 
 def replayed(options: ReplayOptions) -> "RunFolder":
-    """Replay, showing how far it is, and return the run folder.
+    """Replay, showing on a terminal how far it is, and return the run folder.
 
     Raises:
         StopError: as `loadgen.replay.replay`.
     """
+    from loadgen.live import shown
     from loadgen.replay import replay as run_replay
 
-    with _shown_progress() as on_progress:
+    with shown() as on_progress:
         return run_replay(options, on_progress=on_progress)
-
-
-class _shown_progress:  # noqa: N801 - used as a context manager
-    """A live line on a terminal, else one plain line every five seconds; on stderr."""
-
-    def __init__(self) -> None:
-        from loadgen.report import console
-
-        self._console = console(stderr=True)
-        self._status = self._console.status("starting") if self._console.is_terminal else None
-        self._next_s = 0.0
-
-    def __enter__(self) -> Callable[[Progress], None]:
-        if self._status is not None:
-            self._status.start()
-        return self._show
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def _show(self, progress: Progress) -> None:
-        from time import monotonic
-
-        from loadgen.report import progress_line
-
-        if self._status is not None:
-            self._status.update(progress_line(progress))
-        elif monotonic() >= self._next_s:
-            self._next_s = monotonic() + PLAIN_EVERY_S
-            print(progress_line(progress), file=sys.stderr, flush=True)  # noqa: T201
 
 
 @app.command
@@ -282,6 +289,22 @@ def compare(
     return Exit.GATE if comparison.verdict is Verdict.ROLL_BACK else Exit.DONE
 
 
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish"]) -> int:
+    """Print the script that completes commands and options in a shell.
+
+    bash: into ~/.local/share/bash-completion/completions/lanewise-load. zsh: into _lanewise-load in a folder of $fpath.
+    fish: into ~/.config/fish/completions/lanewise-load.fish.
+
+    Parameters
+    ----------
+    shell
+        The shell that reads it.
+    """
+    sys.stdout.write(app.generate_completion(shell=shell))
+    return Exit.DONE
+
+
 def _print_document(document: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
 
@@ -299,8 +322,10 @@ def _stop(code: Exit, message: str) -> NoReturn:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run `lanewise-load`; the exit codes are those of `loadgen.failure.Exit`."""
+    given = sys.argv[1:] if arguments is None else arguments
+    app.help_epilogue = _MORE if len(given) < 2 else None  # the help of one command is about that command
     try:
-        result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        result = app(given, exit_on_error=False, print_error=False, result_action="return_value")
     except StopError as error:
         _stop(error.code, str(error))
     except CycloptsError as error:

@@ -8,6 +8,7 @@ from loadgen.sides import Side
 
 _NAMED = {
     "plan": ("plan", "hash"),
+    "share of the plan": ("share",),
     "endpoint": ("endpoint",),
     "model": ("model",),
     "speed": ("speed",),

@@ -1,6 +1,7 @@
 """The run folder: `manifest.json` and `shots.jsonl`, readable whatever moment the run was killed at."""
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +134,11 @@ class Journal:
         """Add facts to the manifest and write it."""
         self._manifest.update(facts)
         _write_manifest(self.path, self._manifest)
+
+    def discard(self) -> None:
+        """Remove the folder again: nothing was sent, and the next attempt may use its name."""
+        self._shots.close()
+        shutil.rmtree(self.path)
 
     def close(self, **facts: Any) -> RunFolder:
         """Write the rest and the last facts; `complete` is among them when the run was whole.

@@ -12,6 +12,7 @@ from cyclopts import Group, Parameter
 
 from loadgen.flags import Switch, named, seconds
 from loadgen.premises import NOTHING, PremisesOptions
+from loadgen.shards.options import ALONE, ShardOptions
 
 
 class Endpoint(StrEnum):
@@ -172,6 +173,8 @@ class ReplayOptions:
     """YAML list of prompts with known answers, asked before and after the run; a wrong or changed one is a warning."""
     premises: Annotated[PremisesOptions, Parameter(parse=False)] = NOTHING
     """What the result depends on beside."""
+    shards: Annotated[ShardOptions, Parameter(parse=False)] = ALONE
+    """Which share of the plan this generator sends."""
     workers: int = 1
     """Processes that share the plan, where one core is not enough: one start, one journal, exact quantiles over all."""
     no_certify: Switch = False
@@ -182,6 +185,18 @@ class ReplayOptions:
     """Name and value of what was set on the system under test; `compare` shows which of them changed."""
     api_key_file: Path | None = None
     """File with the API key; else the environment variable LANEWISE_API_KEY. Never written anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneNow:
+    """What a lane got in the last ten seconds; seconds of the plan, NaN: nothing."""
+
+    lane: str
+    answers: int
+    ttft_p50_s: float
+    ttft_p95_s: float
+    tpot_p50_s: float
+    tpot_p95_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,3 +217,6 @@ class Progress:
     lag_p99_s: float
     """Lateness of recent sends, wall-clock seconds."""
     draining: bool
+    due: int | None = None
+    """How many the plan wants sent by now; None in a closed loop."""
+    lanes: tuple[LaneNow, ...] = ()

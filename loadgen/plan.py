@@ -152,10 +152,16 @@ class Plan:
             worker: from 0.
             workers: how many there are.
         """
-        roots = None if self.parents is None else _roots(self.parents)
-        for index in range(len(self)):
-            if int(index if roots is None else roots[index]) % workers == worker:
-                yield self.shot(index)
+        for index in self._indices(worker, workers):
+            yield self.shot(int(index))
+
+    def part_due_ns(self, worker: int, workers: int) -> npt.NDArray[np.int64]:
+        """Return the due times of what `part` yields."""
+        return self.due_ns[self._indices(worker, workers)]
+
+    def _indices(self, worker: int, workers: int) -> npt.NDArray[np.int64]:
+        owners = np.arange(len(self), dtype=np.int64) if self.parents is None else _roots(self.parents)
+        return np.flatnonzero(owners % workers == worker)
 
     def shot(self, index: int) -> Shot:
         """Return one shot."""

@@ -2,13 +2,12 @@
 
 import asyncio
 import contextlib
-import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from time import perf_counter_ns
+from time import monotonic
 from typing import Any
 
 import uvloop
@@ -20,9 +19,10 @@ from loadgen.client import Target, read_target
 from loadgen.failure import StopError, UsageError
 from loadgen.flight import Timeline
 from loadgen.journal import Journal, RunFolder, refuse_used
+from loadgen.live import Recent
 from loadgen.options import Endpoint, Progress, ReplayOptions, SourceOptions
 from loadgen.pacing import sender_of
-from loadgen.plan import Plan
+from loadgen.plan import NS, Plan
 from loadgen.preflight import (
     Asker,
     TargetFacts,
@@ -35,8 +35,9 @@ from loadgen.preflight import (
 )
 from loadgen.premises import complete, told
 from loadgen.result import LoadOutcome, Result
-from loadgen.send import LEAD_NS
 from loadgen.sending import Asked, Sending, Ticker, failed_of, quantile, quiet_collector
+from loadgen.shards.meeting import Meeting
+from loadgen.shards.nouns import Shard
 from loadgen.source import Source, read_source
 from loadgen.summarise import summarise
 from loadgen.telemetry import scrape
@@ -82,6 +83,7 @@ async def replay_in_loop(options: ReplayOptions, *, on_progress: OnProgress | No
         folder = await run.finish()
     finally:
         await job.reader.close()
+        await job.meeting.close()
     if job.canaries:
         sung = [one.facts() for one in job.sung]
         folder.note(canaries={"before": sung, "after": [one.facts() for one in await job.sing()]})
@@ -112,6 +114,8 @@ class _Job:
     """What the generator's own error was at this load."""
     told: dict[str, Any]
     """Premises, engine flags, proxy and floor, as far as they were told."""
+    meeting: Meeting
+    """Where several generators find one start."""
 
     async def sing(self) -> list[Sung]:
         """Ask the canaries."""
@@ -121,6 +125,10 @@ class _Job:
     @property
     def plan(self) -> Plan:
         return self.source.plan
+
+    @property
+    def shard(self) -> Shard:
+        return self.meeting.shard
 
     @property
     def asked(self) -> Asked:
@@ -133,29 +141,32 @@ async def _prepare(options: ReplayOptions) -> _Job:
     _check(options)
     sender_of(options)
     check_workers(options)
+    shard = options.shards.read()
     guard(target, options.allow_targets, yes_production=options.yes_production)
     refuse_used(options.out)
     key = api_key(options.api_key_file)
-    canaries = () if options.canaries is None else read_canaries(options.canaries)
+    canaries = () if options.canaries is None or shard.index else read_canaries(options.canaries)
     known = await asyncio.to_thread(told, options.premises)
     source = read_source(options.source, endpoint=options.endpoint)
     file_limit = raise_file_limit()
     if options.closed_loop is None:
-        check_file_limit(file_limit, source.plan.due_ns, options.speed)
+        check_file_limit(file_limit, source.plan.part_due_ns(shard.index, shard.of), options.speed)
     asker = Asker(target, key, options.metrics_url, insecure=options.insecure)
     facts = await asker.facts(options)
     sung = await ask_canaries(canaries, target, facts.model, key, insecure=options.insecure)
-    salt = options.salt or secrets.token_hex(8)
-    certificate = skipped("--no-certify")
-    if not options.no_certify:
-        asked = Asked(target, key, facts.model, facts.calibration, salt)
-        certificate = await certify(source.plan, options, asked, options.workers)
-    before = await asker.prefix_cache()
+    meeting = Meeting(options.shards, source.plan.hash, options.salt)
     reader = scrape.PageReader(target, key, insecure=options.insecure)
     try:
-        pages = await scrape.sources_of(options, target, reader)
+        salt = await meeting.salt()
+        certificate = skipped("--no-certify")
+        if not options.no_certify:
+            asked = Asked(target, key, facts.model, facts.calibration, salt)
+            certificate = await certify(source.plan, options, asked, options.workers * shard.of)
+        before = await asker.prefix_cache()
+        pages = await scrape.sources_of(options, target, reader) if shard.index == 0 else ()
     except BaseException:
         await reader.close()
+        await meeting.close()
         raise
     return _Job(
         options,
@@ -173,6 +184,7 @@ async def _prepare(options: ReplayOptions) -> _Job:
         sung,
         certificate,
         known,
+        meeting,
     )
 
 
@@ -197,25 +209,31 @@ class _Run:
     def __init__(self, job: _Job, on_progress: OnProgress | None) -> None:
         self._job = job
         self._on_progress = on_progress
+        self._recent = Recent()
         self._journal = Journal(job.options.out, _manifest(job))
         kind = Sending if job.options.workers == 1 else Crew
         self._sending = kind(job.options, job.asked, self._taken)
-        self._shown = LoadMetrics(job.plan.due_ns, _run_facts(job), self._running)
+        due_ns = self._due_ns = job.plan.part_due_ns(job.shard.index, job.shard.of)
+        self._planned = len(due_ns)
+        self._shown = LoadMetrics(due_ns, _run_facts(job), self._running)
         shown_at = job.options.prometheus
         self._page = None if shown_at is None else LoadPage(shown_at, self._shown)
         self._readings = scrape.Readings(job.pages, job.options.out, job.reader)
 
     async def send(self) -> None:
         """Send the whole plan and wait for the last answer."""
-        await self._sending.prepare()
-        await self._readings.before()
-        if self._page is not None:
-            await self._page.start()
-        line = Timeline(perf_counter_ns() + LEAD_NS, self._job.options.speed)
+        try:
+            line = await self._begin()
+        except BaseException:
+            await self._sending.abandon()
+            if self._page is not None:
+                await self._page.close()
+            self._journal.discard()
+            raise
         self._readings.start(line)
         tickers = [Ticker(PROGRESS_S, self._show), Ticker(FLUSH_S, self._flush)]
         try:
-            await self._sending.run(self._job.plan.shots(), line)
+            await self._sending.run(self._job.plan.part(self._job.shard.index, self._job.shard.of), line)
         finally:
             for ticker in tickers:
                 ticker.cancel()
@@ -223,10 +241,21 @@ class _Run:
             if self._page is not None:
                 await self._page.close()
 
+    async def _begin(self) -> Timeline:
+        """Get everything ready and return the time line of the start, which lies ahead."""
+        await self._sending.prepare()
+        await self._readings.before()
+        if self._page is not None:
+            await self._page.start()
+        start_ns = await self._job.meeting.start_ns(lambda: self._sending.stops > 0)
+        return Timeline(start_ns, self._job.options.speed)
+
     def _taken(self, result: Result) -> None:
         self._journal.add(result)
         if self._page is not None:
             self._shown.record(result)
+        if self._on_progress is not None:
+            self._recent.add(result, monotonic())
 
     def _running(self) -> Running:
         sending = self._sending
@@ -256,17 +285,20 @@ class _Run:
         late = sorted(sending.late_ns)
         loop_late = sorted(sending.loop_late_s)
         return self._journal.close(
-            complete=sending.interrupted is None and sum(outcomes.values()) == len(self._job.plan),
+            complete=sending.interrupted is None and sum(outcomes.values()) == self._planned,
             interrupted=sending.interrupted,
             ended_at=_wall_clock(),
             outcomes={outcome.value: outcomes[outcome] for outcome in LoadOutcome},
             sent=sending.sent,
             most_in_flight=sending.most_in_flight,
             connections=sending.connections,
+            cpu_s=sending.cpu_s,
+            start_ns=sending.line.start_ns,
             started_late_p99_s=quantile(late, 0.99) / 1e9,
             loop_lag_p99_s=quantile(loop_late, 0.99),
             loop_lag_max_s=loop_late[-1] if loop_late else 0.0,
             prefix_cache=_cache_delta(self._job.cache_before, after),
+            **await self._job.meeting.facts(),
         )
 
     def _show(self) -> None:
@@ -276,11 +308,11 @@ class _Run:
     def _progress(self) -> Progress:
         plan, sending = self._job.plan, self._sending
         span_s = plan.span_s if self._job.options.closed_loop is None else None
-        over = sending.sent == len(plan) if span_s is None else sending.elapsed_s > span_s
+        over = sending.sent == self._planned if span_s is None else sending.elapsed_s > span_s
         return Progress(
             elapsed_s=sending.elapsed_s,
             span_s=span_s,
-            planned=len(plan),
+            planned=self._planned,
             sent=sending.sent,
             in_flight=sending.in_flight,
             ok=sending.outcomes[LoadOutcome.OK],
@@ -288,7 +320,12 @@ class _Run:
             failed=failed_of(sending.outcomes),
             lag_p99_s=sending.recent_lag_p99_s,
             draining=sending.stops > 0 or over,
+            due=None if span_s is None else self._due(sending.elapsed_s),
+            lanes=self._recent.lanes(monotonic()),
         )
+
+    def _due(self, elapsed_s: float) -> int:
+        return int(self._due_ns.searchsorted(elapsed_s * NS, side="right"))
 
 
 def _run_facts(job: _Job) -> RunFacts:
@@ -318,6 +355,7 @@ def _manifest(job: _Job) -> dict[str, Any]:
         "calibration": _calibration(job),
         "certificate": job.certificate,
         "workers": options.workers,
+        "share": str(job.shard),
         "speed": options.speed,
         "closed_loop": None if options.closed_loop is None else {"concurrency": options.closed_loop},
         "limits": {

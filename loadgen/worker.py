@@ -31,8 +31,9 @@ class Assignment:
     options: ReplayOptions
     asked: Asked
     worker: int
-    """From 0."""
+    """Which part of the plan, from 0."""
     workers: int
+    """How many parts there are: the workers of all shards."""
 
     def packed(self) -> bytes:
         """Return it as one line."""
@@ -83,6 +84,7 @@ class _Worker:
             "most_in_flight": sending.most_in_flight,
             "connections": sending.connections,
             "interrupted": sending.interrupted,
+            "cpu_s": sending.cpu_s,
             "late_ns": list(late),
         }
 

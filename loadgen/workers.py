@@ -72,7 +72,8 @@ class Crew:
             )
             self._processes.append(process)
             assert process.stdin is not None
-            process.stdin.write(Assignment(self._options, self._asked, number, count).packed())
+            part = self._options.shards.read().part(number, count)
+            process.stdin.write(Assignment(self._options, self._asked, *part).packed())
         for number, process in enumerate(self._processes):
             assert process.stdout is not None
             try:
@@ -92,6 +93,10 @@ class Crew:
             await asyncio.gather(*(self._hear(number) for number in range(len(self._processes))))
         finally:
             await self._end()
+
+    async def abandon(self) -> None:
+        """End what `prepare` started: there will be no run."""
+        await self._end()
 
     def stop(self) -> None:
         """Stop sending and drain; the second time, end what is in flight."""
@@ -132,6 +137,11 @@ class Crew:
     def connections(self) -> int:
         """Connections made so far."""
         return self._sum("connections")
+
+    @property
+    def cpu_s(self) -> float:
+        """Return the CPU time that the workers used while they sent, seconds; 0 until they have ended."""
+        return float(sum(state["cpu_s"] for state in self._states.values()))
 
     def _sum(self, key: str) -> int:
         return sum(state[key] for state in self._states.values())
