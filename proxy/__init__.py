@@ -1,8 +1,15 @@
 """The lanewise proxy: lanes, bounded queues and a prefill budget in front of vLLM servers."""
 
-from importlib.metadata import PackageNotFoundError, version
+__all__ = ["__version__"]
 
-try:
-    __version__ = version("lanewise")
-except PackageNotFoundError:  # a source tree that is on the path but not installed
-    __version__ = "0+unknown"
+
+def __getattr__(name: str) -> str:
+    """Look the version up when it is asked for: that takes as long as all that `lanewise --help` imports."""
+    if name != "__version__":
+        raise AttributeError(name)
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
+    try:
+        return version("lanewise")
+    except PackageNotFoundError:  # a source tree that is on the path but not installed
+        return "0+unknown"

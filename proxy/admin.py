@@ -7,8 +7,8 @@ from aiohttp import web
 
 from proxy.explain import Explanations
 from proxy.lately import Lately
-from proxy.metrics import Metrics
 from proxy.metrics.exposition import content_type, render
+from proxy.metrics.whole import Metrics
 from proxy.settings import Address
 from proxy.status import Status
 from proxy.statuspage import ASSETS, CONTENT_SECURITY_POLICY, REFRESH_S, asset, page

@@ -31,8 +31,8 @@ from proxy.inforce import InForce
 from proxy.lately import Lately
 from proxy.lengths import ExactLengths, LengthMemory
 from proxy.listener import Listener, ListenerLimits, PureParserError, check_parser
-from proxy.metrics import Metrics
 from proxy.metrics.lengths import length_families
+from proxy.metrics.whole import Metrics
 from proxy.modes import Modes
 from proxy.notify import ServiceManager
 from proxy.orders import Orders

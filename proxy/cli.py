@@ -4,13 +4,11 @@ Results go to stdout, everything else to stderr. What a command needs is importe
 `validate` do not wait for the server's libraries.
 """
 
-import http.client
 import json
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -487,6 +485,8 @@ def _setting(text: str) -> "Flag":
 
 
 def _check_import_names() -> None:
+    from importlib.metadata import packages_distributions  # noqa: PLC0415
+
     owners = sorted(set(packages_distributions().get("proxy", [])) - {"lanewise"})
     if owners:
         raise CommandError(

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 from proxy.admin import Admin
 from proxy.backends import Backends
 from proxy.lately import Lately
-from proxy.metrics import Metrics
+from proxy.metrics.whole import Metrics
 from proxy.policy.dispatch import Dispatcher
 from proxy.settings import Address, Settings
 from proxy.status import Status

@@ -4,7 +4,7 @@ import pytest
 from prometheus_client.metrics_core import Metric
 
 from proxy.backends import Backends
-from proxy.metrics import Metrics
+from proxy.metrics.whole import Metrics
 from proxy.policy.dispatch import Dispatcher
 from proxy.settings import Settings, load
 
