@@ -528,6 +528,8 @@ def _order(source: Source, order: dict[str, str], json_output: bool) -> int:
 
 
 def _ask(address: "Address", path: str) -> tuple[int, str]:
+    import http.client  # noqa: PLC0415
+
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)  # noqa: S104 - compared, not bound
     connection = http.client.HTTPConnection(host, address.port, timeout=_PATIENCE_S)
     try:
