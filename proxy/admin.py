@@ -1,11 +1,14 @@
 """The admin listener: metrics, health, status. Read only, on an address of its own, loopback unless told otherwise."""
 
+import base64
 import json
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from aiohttp import web
 
 from proxy.explain import Explanations
+from proxy.keys import Keyring
 from proxy.lately import Lately
 from proxy.metrics.exposition import content_type, render
 from proxy.metrics.whole import Metrics
@@ -15,6 +18,7 @@ from proxy.statuspage import ASSETS, CONTENT_SECURITY_POLICY, REFRESH_S, asset, 
 from proxy.statuspage.words import choose
 
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "lanewise"}
+_OPEN = frozenset({"/livez", "/readyz"})
 
 
 class Admin:
@@ -45,6 +49,8 @@ class Admin:
         self._address = address
         self._metrics = metrics
         self._status = status
+        self.keys: Keyring | None = None
+        """Keys of whoever may look; None: everybody may."""
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> Address:
@@ -56,7 +62,7 @@ class Admin:
         Raises:
             OSError: the port is in use, or the address is not ours.
         """
-        application = web.Application(client_max_size=1024)
+        application = web.Application(client_max_size=1024, middlewares=[self._guard])
         application.router.add_get("/metrics", self._serve_metrics)
         application.router.add_get("/livez", self._serve_livez)
         application.router.add_get("/readyz", self._serve_readyz)
@@ -82,6 +88,17 @@ class Admin:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Ask for the key, where there is one; whether the proxy lives and is ready everybody may know."""
+        if self.keys is None or request.path in _OPEN or _has_key(self.keys, request):
+            return await handler(request)
+        answer = _json({"error": "the admin listener wants its key (auth.admin_key_file)"}, HTTPStatus.UNAUTHORIZED)
+        answer.headers["WWW-Authenticate"] = 'Basic realm="lanewise", charset="UTF-8"'
+        return answer
 
     async def _serve_metrics(self, request: web.Request) -> web.StreamResponse:
         accept = request.headers.get("Accept", "")
@@ -136,6 +153,23 @@ class Admin:
         language = choose(request.query.get("lang"), request.headers.get("Accept-Language", ""))
         text = page(self._status.document(), language, self._refresh_s)
         return web.Response(body=_bytes(text), content_type="text/html", charset="utf-8", headers=headers)
+
+
+def _has_key(keys: Keyring, request: web.Request) -> bool:
+    """Whether a request holds a key: as a bearer token, or as the password that a browser asks for."""
+    values = request.headers.getall("Authorization", ())
+    if len(values) != 1:
+        return False
+    scheme, _, value = values[0].partition(" ")
+    key = value.strip()
+    if scheme.lower() == "basic":
+        try:
+            key = base64.b64decode(key, validate=True).decode("utf-8").partition(":")[2]
+        except ValueError:
+            return False
+    elif scheme.lower() != "bearer":
+        return False
+    return keys.find(key) is not None
 
 
 def _json(document: object, status: int = HTTPStatus.OK, indent: int | None = 1) -> web.Response:

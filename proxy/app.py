@@ -5,7 +5,6 @@ import itertools
 import logging
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Collection, Iterator
 from importlib.metadata import version
@@ -22,9 +21,13 @@ from proxy.attempt import Engines
 from proxy.backends import Backends, PrefixCaching, Told
 from proxy.classification import Classification
 from proxy.control import Control
+from proxy.credentials import Credentials
+from proxy.credentials import read as read_credentials
+from proxy.door import Door, DoorError, in_use
 from proxy.evidence import Reports
 from proxy.explain import Explanations
 from proxy.feeding import Feeding
+from proxy.forwarding import Forwarding
 from proxy.handler import Corridor, HandlerLimits, Rooms
 from proxy.history import HistoryFile, state_directory
 from proxy.inforce import InForce
@@ -46,17 +49,16 @@ from proxy.policy.shadow import Shadow, on_paper
 from proxy.relay import Patience
 from proxy.reload import Reloader
 from proxy.repeats import Repeats
-from proxy.settings import LANES, Address, Lane, Loaded, Settings
+from proxy.settings import LANES, Lane, Loaded, Settings
 from proxy.settings.tree import leaves
 from proxy.status import Status
 from proxy.tenancy import Tenancy
+from proxy.upstream.access import Access
 from proxy.upstream.names import Names
 from proxy.upstream.pool import Origin, Pool
 
 _log = logging.getLogger("lanewise")
 
-BACKLOG = 4096
-"""Connections that may wait to be accepted."""
 _GOODBYE_S = 1.0
 """How long answers that are on their way may take to leave, after the drain."""
 
@@ -82,6 +84,7 @@ class App:
         names: Names | None = None,
     ) -> None:
         self.settings = settings
+        self.credentials = read_credentials(settings, os.environ)
         self._loaded = loaded or Loaded(settings, dict.fromkeys(leaves(Settings), ""), None)
         self.in_force = InForce(settings)
         self.listen = settings.listen
@@ -110,7 +113,7 @@ class App:
         self.classification.rules = settings.to_length_policies()
         self.classification.has_choice = self._has_choice
         self._choices: dict[str | None, bool] = {}
-        self.tenancy, self.repeats = Tenancy(settings), Repeats(settings)
+        self.tenancy, self.repeats = Tenancy(settings, self._owners()), Repeats(settings)
         self._recorder = recorder.start(settings)
         self.engines.keep_bodies = settings.recorder.text
         self.request_log = logs.RequestLog(settings)
@@ -135,14 +138,15 @@ class App:
         self._control = Control(Orders(self.backends, self.admission.snapshot, self.reloader.obey).obey)
         self.explanations = Explanations(self.in_force, self.classification.estimator)
         self.exact = ExactLengths(settings.estimate, self.engines, self.backends.up_for, self.classification)
-        self.metrics.extra.append(self._length_families)
+        self.metrics.extra += [self._length_families, self._credential_families]
         self._lengths = LengthMemory(self.classification.estimator, None)
         self._admin = Admin(settings.admin, self.metrics, self.status, self.explanations, self.lately)
+        self._let_in()
         self._turn = itertools.count()
         self.corridor: Corridor | None = None
         self.manager = ServiceManager()
         self._listener: Listener | None = None
-        self._server: asyncio.Server | None = None
+        self._door: Door | None = None
 
     def __repr__(self) -> str:
         active = self.corridor.active if self.corridor is not None else 0
@@ -154,26 +158,31 @@ class App:
         Raises:
             StartError: an address is in use or not ours.
         """
-        sock = _bind(self.settings.listen)
+        try:
+            door = self._door = Door(self.settings.listen)
+        except DoorError as error:
+            raise StartError(str(error)) from None
         try:
             self.admin_listen = await self._admin.start()
         except OSError as error:
-            sock.close()
-            raise StartError(_in_use("the admin listener", self.settings.admin, error)) from None
+            door.close()
+            raise StartError(in_use("the admin listener", self.settings.admin, error)) from None
         self._limit()
         self.names.start()
         await self.backends.start()
         self.metrics.lag.start()
         self.lately.start()
-        self.corridor = Corridor(self._rooms(), _handler_limits(self.settings))
+        self.corridor = Corridor(self._rooms(), _handler_limits(self.settings, self.credentials))
         self._listener = self._make_listener(self.corridor)
-        self._server = await asyncio.get_running_loop().create_server(self._listener, sock=sock, backlog=BACKLOG)
-        self.listen = Address(self.settings.listen.host, sock.getsockname()[1])
+        await self._open(door)
+        self.listen = door.address
         await self.reloader.begin(self._loaded, self._history_file())
         self._lengths.path = self._length_file()
         await self._lengths.begin()
         await self._control.start(self.admin_listen.port)
         self._say_where()
+        for doubt in self.credentials.doubts(self.settings, time.time()):
+            _log.warning(doubt)
 
     @property
     def told(self) -> str:
@@ -196,10 +205,17 @@ class App:
 
         Returns:
             What is to be said about it, one sentence each.
+
+        Raises:
+            ConfigurationError: a file that it names cannot be used; nothing has moved.
         """
+        credentials = await asyncio.to_thread(read_credentials, settings, os.environ)
+        self.backends.let_in({**_by_url(self.settings, self.credentials), **_by_url(settings, credentials)})
         met = await self.backends.meet(settings)
         self.manager.reloading()
         old, self.settings = self.settings, settings
+        anew = self._other_doors(old, credentials)
+        self.credentials = credentials
         self._scheduling = settings.to_scheduling()
         self.names.refresh_s = settings.names.refresh
         self._change_pools()
@@ -209,7 +225,7 @@ class App:
         self._choices.clear()
         self.classification.lanes = settings.to_lane_policies()
         self.classification.rules = settings.to_length_policies()
-        self.tenancy.configure(settings)
+        self.tenancy.configure(settings, self._owners())
         self.repeats.configure(settings)
         self.explanations.configure(settings)
         self.request_log.configure(settings)
@@ -220,11 +236,39 @@ class App:
             self.backends.tell_caching()
         self.metrics.configure(settings)
         if self.corridor is not None:
-            self.corridor.configure(_handler_limits(settings))
+            self.corridor.configure(_handler_limits(settings, credentials))
         if self._listener is not None:
             self._listener.configure(_listener_limits(settings))
+        self._let_in()
+        if anew and self._door is not None:
+            await self._open(self._door)
         self.manager.ready(self.told)
-        return tuple(f"backend {one.name} does not answer yet: {one.error}" for one in met if not one.up)
+        silent = (f"backend {one.name} does not answer yet: {one.error}" for one in met if not one.up)
+        return (*silent, *credentials.doubts(settings, time.time()))
+
+    async def renew(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Read the files again that the settings name: keys and certificates may have changed.
+
+        Returns:
+            The keys of those that hold something else now, and what is doubtful about them.
+
+        Raises:
+            ConfigurationError: one cannot be used; nothing has moved.
+        """
+        settings = self.settings
+        credentials = await asyncio.to_thread(read_credentials, settings, os.environ)
+        renewed = credentials.renewed(self.credentials)
+        if renewed:
+            anew = self._other_doors(settings, credentials)
+            self.credentials = credentials
+            self._change_pools()
+            self.tenancy.configure(settings, self._owners())
+            if self.corridor is not None:
+                self.corridor.configure(_handler_limits(settings, credentials))
+            self._let_in()
+            if anew and self._door is not None:
+                await self._open(self._door)
+        return renewed, credentials.doubts(settings, time.time())
 
     async def drain(self, hurry: asyncio.Event) -> None:
         """Refuse what comes from now on; let what runs or waits finish, within the time to drain or until `hurry`.
@@ -250,8 +294,8 @@ class App:
     async def close(self) -> None:
         """Close everything; whatever still runs is cut off."""
         await self._control.close()
-        if self._server is not None:
-            self._server.close()
+        if self._door is not None:
+            self._door.close()
         if self._listener is not None:
             self._listener.pre_shutdown()  # idle connections go at once
             await self._listener.shutdown(_GOODBYE_S)
@@ -289,6 +333,36 @@ class App:
             self.exact,
             self.spans,
         )
+
+    def _owners(self) -> dict[str, str]:
+        """Return whose the keys of clients are, by digest."""
+        return {} if self.credentials.clients is None else self.credentials.clients.tenants
+
+    def _let_in(self) -> None:
+        """Let everybody follow the keys and certificates in force."""
+        self._admin.keys = self.credentials.admin
+        self.backends.let_in(_by_url(self.settings, self.credentials))
+        for name, pool in self._pools.items():
+            pool.let_in(self.credentials.backends.get(name, Access()))
+
+    def _other_doors(self, old: Settings, credentials: Credentials) -> bool:
+        """End warm connections to backends that would have to show another certificate now.
+
+        Returns:
+            Whether connections of clients are made differently from now on.
+        """
+        renewed = credentials.renewed(self.credentials)
+        was = {one.label: (one.ca_file, one.insecure) for one in old.backends}
+        for one in self.settings.backends:
+            changed = was.get(one.label) != (one.ca_file, one.insecure)
+            if (changed or f"backends[{one.label}].ca_file" in renewed) and one.label in self._pools:
+                self._pools[one.label].close()
+        return self.settings.tls != old.tls or any(key.startswith("tls.") for key in renewed)
+
+    async def _open(self, door: Door) -> None:
+        """Let clients in, encrypted or not, as the settings in force say."""
+        assert self._listener is not None
+        await door.open(self._listener, self.credentials.listener, self.settings.timeouts.header)
 
     def _make_listener(self, corridor: Corridor) -> Listener:
         return Listener(corridor, corridor.refuse, _listener_limits(self.settings))
@@ -339,6 +413,9 @@ class App:
 
     def _length_families(self) -> Iterator[Metric]:
         return length_families(self.exact.asked, self.classification.estimator, self.settings.model_labels)
+
+    def _credential_families(self) -> Iterator[Metric]:
+        return self.credentials.families()
 
     def _reachable(self) -> Iterator[str]:
         """Yield the backends that are up, each time beginning with another."""
@@ -521,7 +598,12 @@ def _listener_limits(settings: Settings) -> ListenerLimits:
     )
 
 
-def _handler_limits(settings: Settings) -> HandlerLimits:
+def _by_url(settings: Settings, credentials: Credentials) -> dict[str, Access]:
+    known = credentials.backends
+    return {one.url: known[one.label] for one in settings.backends if one.label in known}
+
+
+def _handler_limits(settings: Settings, credentials: Credentials) -> HandlerLimits:
     timeouts = settings.timeouts
     return HandlerLimits(
         body_bytes=settings.limits.body,
@@ -532,21 +614,10 @@ def _handler_limits(settings: Settings) -> HandlerLimits:
         id_header=settings.request_id_header.lower(),
         modes=Modes(settings.mode, settings.trusted_networks),
         config=settings.hash,
+        keys=credentials.clients,
+        forwarding=Forwarding(settings.trusted_proxies),
+        log_client=settings.log_client,
     )
-
-
-def _bind(address: Address) -> socket.socket:
-    """Bind and listen at once: a taken port is known before anything else starts, and early clients wait."""
-    try:
-        family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise StartError(_in_use("the data listener", address, error)) from None
-
-
-def _in_use(what: str, address: Address, error: OSError) -> str:
-    why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-    return f"{what} cannot listen on {address}: {why}. Free the port, or choose another address"
 
 
 async def _first_of(one: asyncio.Event, other: asyncio.Event | None, seconds: float) -> None:

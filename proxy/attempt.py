@@ -69,11 +69,11 @@ class Outgoing:
     rank: int | None = None
     """Data-parallel engine behind the backend's address that it goes to; None: whichever takes it."""
 
-    def parts(self, authority: str, request_id: str) -> tuple[bytes, ...]:
-        """Return head and body as they go on the wire."""
+    def parts(self, authority: str, request_id: str, key: str | None = None) -> tuple[bytes, ...]:
+        """Return head and body as they go on the wire, the engine's own key in place of the client's."""
         length = len(self.body) if self.method == "POST" else None
         fields = headers.upstream_headers(
-            self.raw_headers, host=authority, content_length=length, request_id=request_id, peer=self.peer
+            self.raw_headers, host=authority, content_length=length, request_id=request_id, peer=self.peer, key=key
         )
         lines = [f"{self.method} {self.path} HTTP/1.1\r\n".encode("ascii")]
         lines += [b"%b: %b\r\n" % field for field in fields]
@@ -207,7 +207,7 @@ class Engines:
         self._calls.add(call)
         try:
             pool = self._pool(name)
-            sent = outgoing.parts(pool.authority, request_id)
+            sent = outgoing.parts(pool.authority, request_id, pool.key)
             began = time.monotonic()
             result = await call.run(pool.take() or await pool.connect(), sent, patience_s)
             if isinstance(result, Broken) and self._may_resend(result):
@@ -279,7 +279,7 @@ class Engines:
     @staticmethod
     def _parts(outgoing: Outgoing, pool: Pool, exchange: Exchange) -> Iterable[bytes]:
         request_id = headers.attempt_id(exchange.request_id, exchange.attempts + 1)
-        return outgoing.parts(pool.authority, request_id)
+        return outgoing.parts(pool.authority, request_id, pool.key)
 
     @staticmethod
     def _end(relay: Relay, exchange: Exchange, broken: Broken | Stopped) -> None:

@@ -7,6 +7,7 @@ Results go to stdout, everything else to stderr. What a command needs is importe
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,13 +174,15 @@ def serve(source: Source = _NOTHING) -> int:
     _check_import_names()
     loaded, flags = source.load(), source.flags()
     from proxy.app import StartError, run  # noqa: PLC0415
-    from proxy.settings import load  # noqa: PLC0415
+    from proxy.settings import ConfigurationError, load  # noqa: PLC0415
 
     _warn(loaded)
     try:
         return run(loaded, lambda: load(source.config, flags))
     except StartError as error:
         raise CommandError(FAILED, str(error)) from None
+    except ConfigurationError as error:
+        raise CommandError(USAGE, *error.sentences) from None
 
 
 @app.command
@@ -201,6 +204,7 @@ def validate(
 
     try:
         loaded = source.load()
+        doubts = _read_files(loaded)
     except CommandError as error:
         if json_output:
             _print_json({"valid": False, "problems": list(error.sentences), "warnings": []})
@@ -208,7 +212,7 @@ def validate(
     settings = loaded.settings
     settings.to_scheduling()
     settings.to_backend_limits()
-    remarks = [f"{found.key}: {found.text}" for found in warnings(settings)]
+    remarks = [*(f"{found.key}: {found.text}" for found in warnings(settings)), *doubts]
     unexplained = [f"{path}: differs from its default and no `why` says so" for path in missing_whys(loaded)]
     problems = [*remarks, *unexplained] if strict else []
     if json_output:
@@ -290,7 +294,7 @@ def status(
         json_output: print one JSON document.
     """
     address = _admin(source)
-    code, body = _ask(address, "/status.json")
+    code, body = _ask(address, "/status.json", _admin_key(source))
     try:
         document = json.loads(body) if code == 200 else None
     except ValueError:
@@ -527,14 +531,48 @@ def _order(source: Source, order: dict[str, str], json_output: bool) -> int:
     return DONE
 
 
-def _ask(address: "Address", path: str) -> tuple[int, str]:
+def _admin_key(source: Source) -> str | None:
+    """Return the key of the admin listener, where the settings say where it is."""
+    from proxy.settings import auth_section  # noqa: PLC0415
+
+    auth = auth_section(source.config, source.flags())
+    if not auth.guards_admin:
+        return None
+    from proxy.keys import plain_key  # noqa: PLC0415
+    from proxy.settings import ConfigurationError  # noqa: PLC0415
+
+    try:
+        return plain_key("auth.admin_key", auth.admin_key_file, auth.admin_key_env, os.environ)
+    except ConfigurationError as error:
+        raise CommandError(USAGE, *error.sentences) from None
+
+
+def _read_files(loaded: "Loaded") -> tuple[str, ...]:
+    """Read what a configuration names, and return what is doubtful about it."""
+    from proxy.settings.security import reads_files  # noqa: PLC0415
+
+    if not reads_files(loaded.settings):
+        return ()
+    from proxy.credentials import read  # noqa: PLC0415
+    from proxy.settings import ConfigurationError  # noqa: PLC0415
+
+    try:
+        return read(loaded.settings, os.environ).doubts(loaded.settings, time.time())
+    except ConfigurationError as error:
+        raise CommandError(USAGE, *error.sentences) from None
+
+
+def _ask(address: "Address", path: str, key: str | None = None) -> tuple[int, str]:
     import http.client  # noqa: PLC0415
 
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)  # noqa: S104 - compared, not bound
     connection = http.client.HTTPConnection(host, address.port, timeout=_PATIENCE_S)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers={} if key is None else {"Authorization": f"Bearer {key}"})
         answer = connection.getresponse()
+        if answer.status == http.HTTPStatus.UNAUTHORIZED:
+            known = "another key" if key is not None else "a key: name it with auth.admin_key_file or _env"
+            raise CommandError(FAILED, f"the admin listener at {address} wants {known}")
         return answer.status, answer.read().decode("utf-8", "replace")
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__

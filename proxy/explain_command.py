@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from cyclopts import Parameter
 
-from proxy.cli import _NOTHING, DONE, FAILED, USAGE, CommandError, Source, _admin, _ask, _print_json
+from proxy.cli import _NOTHING, DONE, FAILED, USAGE, CommandError, Source, _admin, _admin_key, _ask, _print_json
 
 if TYPE_CHECKING:
     from proxy.settings import Settings
@@ -102,7 +102,7 @@ def _recorded(source: Source, request_id: str) -> dict[str, Any]:
 
 def _remembered(source: Source, request_id: str) -> dict[str, Any]:
     address = _admin(source)
-    status, text = _ask(address, f"/explain.json?id={quote(request_id, safe='')}")
+    status, text = _ask(address, f"/explain.json?id={quote(request_id, safe='')}", _admin_key(source))
     try:
         told = json.loads(text)
     except ValueError:

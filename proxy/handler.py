@@ -25,6 +25,8 @@ from proxy.delivery import ClientSide
 from proxy.exchange import Exchange
 from proxy.explain import Explanations
 from proxy.feeding import Feeding, SplitPrompt
+from proxy.forwarding import Forwarding
+from proxy.keys import Keyring, admit
 from proxy.lengths import ExactLengths
 from proxy.listener import CLOSE, KEEP, ClientConnection, head_bytes
 from proxy.modes import Modes
@@ -60,6 +62,11 @@ class HandlerLimits:
     modes: Modes = field(default_factory=Modes)
     config: str | None = None
     """Hash of the configuration that all this comes from."""
+    keys: Keyring | None = None
+    """Keys that requests need; None: they need none."""
+    forwarding: Forwarding = field(default_factory=Forwarding)
+    log_client: bool = False
+    """Let the log say the address of a client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +155,10 @@ class Corridor:
             rooms.spans.begin(exchange, request.raw_headers)
         route = accept.check_head(request)
         exchange.endpoint, exchange.method, exchange.path = route.endpoint, request.method, route.upstream_path
+        if limits.log_client:
+            exchange.client = limits.forwarding.client(request)
+        if limits.keys is not None:
+            admit(limits.keys, request)
         exchange.mode = limits.modes.of(request)
         exchange.explained = rooms.explanations.asked(request)
         exchange.body = await accept.read_body(request, limits.body_bytes, limits.body_s)
@@ -163,7 +174,7 @@ class Corridor:
         exchange.priority = rooms.tenancy.priority(request, exchange.tenant, document.get("priority"))
         ticket, body = rooms.classification.enter(exchange, route, document)
         rooms.repeats.begin(request, exchange)
-        outgoing = _outgoing(request, exchange, body)
+        outgoing = _outgoing(request, exchange, body, limits.forwarding)
         client = _with_clamp(client, exchange)
         if rooms.exact.wants(ticket, exchange.facts) and not rooms.feeding.would_split(ticket):
             ticket = await rooms.exact.refine(exchange, ticket, outgoing)
@@ -235,7 +246,8 @@ class Corridor:
 
     async def _pass_through(self, request: web.BaseRequest, exchange: Exchange, client: ClientSide) -> bool:
         """Serve a request that needs no lane: the first backend that can be reached answers."""
-        rooms, outgoing = self._rooms, _outgoing(request, exchange, exchange.body)
+        rooms = self._rooms
+        outgoing = _outgoing(request, exchange, exchange.body, self._limits.forwarding)
         for name in rooms.reachable():
             exchange.backend = name
             try:
@@ -310,9 +322,8 @@ class Corridor:
         self._rooms.account.close(exchange)
 
 
-def _outgoing(request: web.BaseRequest, exchange: Exchange, body: bytes) -> Outgoing:
-    address = request.remote or ""
-    peer = headers.Peer(address=address, host=request.headers.get("Host", ""))
+def _outgoing(request: web.BaseRequest, exchange: Exchange, body: bytes, forwarding: Forwarding) -> Outgoing:
+    peer = forwarding.peer(request)
     fields = request.raw_headers if exchange.span is None else with_fields(request.raw_headers, exchange.span)
     return Outgoing(request.method, exchange.path, body, fields, peer)
 

@@ -213,6 +213,7 @@ def request_fields(exchange: Exchange) -> dict[str, Any]:
         "endpoint": exchange.endpoint.value,
         "lane": exchange.lane,
         "tenant": exchange.tenant,
+        "client": exchange.client,
         "outcome": outcome,
         "reason": None if exchange.reason is None else exchange.reason.value,
         "phase": None if exchange.phase is None else exchange.phase.value,

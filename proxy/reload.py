@@ -31,7 +31,22 @@ class Target(Protocol):
         ...
 
     async def change_to(self, settings: Settings) -> tuple[str, ...]:
-        """Put settings in force, and return what is to be said about it. Waits only before the first thing moves."""
+        """Put settings in force, and return what is to be said about it. Waits only before the first thing moves.
+
+        Raises:
+            ConfigurationError: a file that they name cannot be used; nothing has moved.
+        """
+        ...
+
+    async def renew(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Read the files again that the settings in force name.
+
+        Returns:
+            The keys of those that hold something else now, and what is doubtful about them.
+
+        Raises:
+            ConfigurationError: one cannot be used; nothing has moved.
+        """
         ...
 
 
@@ -117,6 +132,8 @@ class Reloader:
                 return await self._reload(loaded)
             except Refused as refused:
                 return self._refuse("configuration not changed", refused)
+            except ConfigurationError as error:
+                return self._refuse("configuration not changed", Refused(*error.sentences))
 
     async def rollback(self, reason: str) -> Report:
         """Judge the configuration in force bad, and return to the latest before it that is not."""
@@ -125,6 +142,8 @@ class Reloader:
                 return await self._roll_back(reason)
             except Refused as refused:
                 return self._refuse("not rolled back", refused)
+            except ConfigurationError as error:
+                return self._refuse("not rolled back", Refused(*error.sentences))
 
     async def judge(self, verdict: str, reason: str) -> Report:
         """Write down what is thought of the configuration in force."""
@@ -154,11 +173,22 @@ class Reloader:
             self._in_force.tried_at, self._in_force.tried_well, self._in_force.said = time.time(), True, ()
             self._history.enter(new.hash, minimal(loaded), self._in_force.since)
             await self._remember()
-            return self._report(done=True, sentences=[f"nothing differs from configuration {new.hash}"])
+            return await self._renew(new)
         doubts = self._doubts(found, old, new)
         if doubts and "strict" in {old.one_change, new.one_change}:
             raise Refused(*doubts, "one_change: strict refuses it; nothing was changed")
         return await self._swap(new, minimal(loaded), found, doubts)
+
+    async def _renew(self, new: Settings) -> Report:
+        """Take what files hold now that the configuration names, which is the same as before."""
+        renewed, doubts = await self._target.renew()
+        told = f"nothing differs from configuration {new.hash}"
+        if renewed:
+            told += f"; read anew: {', '.join(renewed)}"
+            _log.info(told)
+        for doubt in doubts:
+            _log.warning(doubt)
+        return self._report(done=True, sentences=[told], warnings=list(doubts))
 
     def _compare(self, new: Settings) -> tuple[Change, ...]:
         found = changes(self._in_force.settings, new)

@@ -1,13 +1,16 @@
 """Who sends a request, and which priority class it may have. Keys are hashed at once and are kept nowhere."""
 
 import secrets
+from collections.abc import Mapping
 from hashlib import blake2b, sha256
 from ipaddress import IPv4Network, IPv6Network
 
 from aiohttp import web
 
+from proxy.forwarding import Forwarding
 from proxy.modes import trusts
 from proxy.settings import Settings
+from proxy.wire.forwarded import network_of
 from proxy.wire.values import as_int
 
 OTHER = "other"
@@ -24,24 +27,26 @@ class Tenancy:
 
     Args:
         settings: the whole configuration.
+        owners: tenants of keys beside those of the configuration, by SHA-256 of the key in hexadecimal.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, owners: Mapping[str, str] | None = None) -> None:
         self._random = secrets.token_bytes(32)
         self._told_apart: set[str] = set()
         self._salt = b""
-        self.configure(settings)
+        self.configure(settings, owners)
 
     def __repr__(self) -> str:
         return f"<Tenancy by {self._by}, {len(self._names)} named, {len(self._told_apart)} told apart>"
 
-    def configure(self, settings: Settings) -> None:
-        """Take new settings; hashes stay what they are unless the salt changes."""
+    def configure(self, settings: Settings, owners: Mapping[str, str] | None = None) -> None:
+        """Take new settings, and owners of keys; hashes stay what they are unless the salt changes."""
         chosen = settings.tenants
         self._by = chosen.by
         self._header = chosen.header
         self._names = frozenset(one.name for one in chosen.named)
-        self._of_key = {digest: one.name for one in chosen.named for digest in one.keys}
+        self._of_key = {**(owners or {}), **{digest: one.name for one in chosen.named for digest in one.keys}}
+        self._forwarding = Forwarding(settings.trusted_proxies)
         self._most = chosen.told_apart
         salt = self._random if chosen.salt is None else chosen.salt.get_secret_value().encode()
         key = blake2b(salt, digest_size=32).digest()
@@ -60,6 +65,9 @@ class Tenancy:
         """
         if self._by == "off":
             return None
+        if self._by == "address":
+            address = self._forwarding.client(request)
+            return self._hashed("a", network_of(address)) if address else ANONYMOUS
         if self._by == "header":
             values = request.headers.getall(self._header, ())
             value = values[0].strip() if len(values) == 1 else ""  # of two, one may be the client's own

@@ -1,13 +1,17 @@
 """Asking an engine whether it is there, and reading small documents from it."""
 
 import os
+import ssl
+from collections.abc import Mapping
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
 
 from proxy.backends.describing import ProbeError
+from proxy.upstream.access import Access, problem_of
 
 _LARGEST_ANSWER = 8 * 2**20
+_OPEN = Access()
 
 
 class Prober:
@@ -21,6 +25,8 @@ class Prober:
     """
 
     def __init__(self, resolver: AbstractResolver) -> None:
+        self.access: Mapping[str, Access] = {}
+        """How to come in at each engine, by base URL; those that ask for nothing are not in it."""
         self._resolver = resolver
         self._session: aiohttp.ClientSession | None = None
 
@@ -46,17 +52,19 @@ class Prober:
         Args:
             url: base URL of the engine.
             path: of the document.
-            key: goes with it as a bearer token.
+            key: goes with it as a bearer token, to an engine that has no key of its own.
 
         Raises:
             ProbeError: it is too large.
             OSError: the engine cannot be reached.
             aiohttp.ClientError: its answer is no answer.
         """
-        headers = {"Accept-Encoding": "identity"}
+        headers, access = {"Accept-Encoding": "identity"}, self.access.get(url, _OPEN)
+        key = access.key or key
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
-        async with self._client().get(url + path, headers=headers, allow_redirects=False) as answer:
+        tls = True if access.context is None else access.context
+        async with self._client().get(url + path, headers=headers, allow_redirects=False, ssl=tls) as answer:
             return answer.status, await _read_at_most(answer.content)
 
     async def close(self) -> None:
@@ -86,9 +94,17 @@ def reason(error: BaseException) -> str:
     """Say for people why a probe failed."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if (cause := tls_cause(error)) is not None:
+        return f"cannot connect: {problem_of(cause)}"
     if isinstance(error, aiohttp.ClientConnectorError):
         return f"cannot connect: {os.strerror(error.errno) if error.errno else error}"
     return str(error) or type(error).__name__
+
+
+def tls_cause(error: BaseException) -> ssl.SSLError | None:
+    """Return what was wrong with a handshake, where one of aiohttp's errors tells of that."""
+    causes = (getattr(error, "certificate_error", None), getattr(error, "os_error", None), error)
+    return next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
 
 
 async def _read_at_most(content: aiohttp.StreamReader) -> bytes:

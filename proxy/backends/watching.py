@@ -6,7 +6,7 @@ scheduling: an engine whose metrics cannot be read is scheduled as well as befor
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import aiohttp
@@ -20,6 +20,7 @@ from proxy.policy.health import Health, State
 from proxy.policy.job import NEVER
 from proxy.policy.limits import BackendLimits
 from proxy.settings import Settings
+from proxy.upstream.access import Access
 from proxy.upstream.names import Names, NamesResolver
 
 STALE_AFTER_PROBES = 5.0
@@ -64,6 +65,10 @@ class Backends:
             backend.label: Watched(BackendView(backend.label, backend.url, State.STARTING), Health(self._health))
             for backend in settings.backends
         }
+
+    def let_in(self, access: Mapping[str, Access]) -> None:
+        """Take how to come in at each engine, by base URL."""
+        self._prober.access = access
 
     async def start(self) -> None:
         """Probe every backend once, then keep probing in the background.

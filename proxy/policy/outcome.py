@@ -39,6 +39,8 @@ class Reason(StrEnum):
     DRAINING = "draining"
     TOO_LONG = "too_long"
     INVALID = "invalid"
+    UNAUTHORIZED = "unauthorized"
+    """No API key, or none that is known."""
 
 
 class Phase(StrEnum):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from proxy.policy.limits import BudgetMode
 from proxy.settings.problem import Problem
 from proxy.settings.sections import Backend, Lane
+from proxy.settings.security import security_problems, security_warnings
 from proxy.settings.senders import sender_problems
 from proxy.settings.tree import leaves
 from proxy.settings.units import format_duration, format_size
@@ -38,6 +39,7 @@ def problems(settings: "Settings") -> tuple[Problem, ...]:
         *_short_fits(settings),
         *_recorder(settings),
         *sender_problems(settings),
+        *security_problems(settings),
         *_whys(settings),
     )
 
@@ -45,7 +47,7 @@ def problems(settings: "Settings") -> tuple[Problem, ...]:
 def warnings(settings: "Settings") -> tuple[Problem, ...]:
     """Return what works but is probably not meant."""
     return (
-        *_open_admin(settings),
+        *security_warnings(settings),
         *_patience(settings),
         *_keep_alive(settings),
         *_text(settings),
@@ -152,13 +154,6 @@ def backend_keys(settings: "Settings") -> tuple[str, ...]:
     """Return the keys of backends as `why` names them: `backends[].weight` for all, `backends[NAME].weight` for one."""
     named = ("", *(backend.label for backend in settings.backends))
     return tuple(f"backends[{name}].{key}" for name in named for key in Backend.model_fields)
-
-
-def _open_admin(settings: "Settings") -> Iterator[Problem]:
-    if not settings.admin.is_loopback:
-        yield Problem(
-            "admin", f"{settings.admin} can be reached from the network, and the admin listener has no password"
-        )
 
 
 def _patience(settings: "Settings") -> Iterator[Problem]:

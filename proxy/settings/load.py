@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from proxy.settings.model import Settings
 from proxy.settings.sections import PRESETS, SHORT_FORMS
+from proxy.settings.security import Auth
 from proxy.settings.sentences import explain, unknown_key
 from proxy.settings.tree import dotted, leaves, section_at
 from proxy.settings.units import Address
@@ -100,13 +101,7 @@ def admin_address(config: Path | Sequence[Path] | None = None, flags: Sequence[F
     Raises:
         ConfigurationError: what is written there is no address.
     """
-    files = _files(config)
-    given = _Given(_readable(files[0]) if files else Document(""))
-    for more in files[1:]:
-        given.add_document(_readable(more))
-    given.add_environment()
-    for flag in flags:
-        given.add(flag.path, flag.value, flag.name)
+    given = _readable_parts(config, flags)
     value = given.values.get("admin")
     if value is None:
         return Settings.model_fields["admin"].get_default()  # type: ignore[no-any-return]
@@ -114,6 +109,28 @@ def admin_address(config: Path | Sequence[Path] | None = None, flags: Sequence[F
         return Address.parse(value)
     except ValueError as error:
         raise ConfigurationError((f"{given.place(('admin',))}: admin is {value!r}: {error}",)) from None
+
+
+def auth_section(config: Path | Sequence[Path] | None = None, flags: Sequence[Flag] = ()) -> Auth:
+    """Return where keys are, from the same sources as `load`, whatever else is wrong with them.
+
+    The defaults, where that section is wrong itself. Whoever asks a proxy that runs needs its admin key, while its file is broken, too.
+    """
+    try:
+        return Auth.model_validate(_readable_parts(config, flags).values.get("auth") or {})
+    except ValidationError:
+        return Auth()
+
+
+def _readable_parts(config: Path | Sequence[Path] | None, flags: Sequence[Flag]) -> "_Given":
+    files = _files(config)
+    given = _Given(_readable(files[0]) if files else Document(""))
+    for more in files[1:]:
+        given.add_document(_readable(more))
+    given.add_environment()
+    for flag in flags:
+        given.add(flag.path, flag.value, flag.name)
+    return given
 
 
 def _files(config: Path | Sequence[Path] | None) -> tuple[Path, ...]:

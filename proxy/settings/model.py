@@ -40,6 +40,7 @@ from proxy.settings.sections import (
     Section,
     Timeouts,
 )
+from proxy.settings.security import Auth, Tls
 from proxy.settings.tenants import Priority, Tenants, read_list
 from proxy.settings.tracing import Tracing
 from proxy.settings.units import Address
@@ -79,11 +80,13 @@ class Settings(Section):
     admin: Address = Field(
         default=Address("127.0.0.1", 9100),
         description="Where `/metrics`, `/livez`, `/readyz`, `/status.json` and the status page are. Keep it off the "
-        "public network: it has no password.",
+        "public network, or give it a key (`auth.admin_key_file`).",
     )
     backends: Annotated[tuple[Backend, ...], BeforeValidator(_backends)] = Field(
         description="The engines, as URLs or as mappings.",
     )
+    auth: Auth = Auth()
+    tls: Tls = Tls()
     lanes: Lanes = Lanes()
     scheduling: Scheduling = Scheduling()
     installments: Installments = Installments()
@@ -114,6 +117,13 @@ class Settings(Section):
         "`10.0.0.0/8`. What counts is the address of the TCP connection, not `X-Forwarded-For`. Default: none, and the "
         "header does nothing.",
     )
+    trusted_proxies: Networks = Field(
+        default=(),
+        description="Networks of your own reverse proxies and gateways in front, such as `10.0.0.0/8`. What they say "
+        "of their clients is believed: `X-Forwarded-For` (or `Forwarded`) names the address by which tenants are told "
+        "apart and logs speak, and all such headers go on to the engine. Of everybody else they are dropped, and made "
+        "anew from the TCP connection.",
+    )
     one_change: Literal["warn", "strict"] = Field(
         default="warn",
         description="What a reload does that changes more than one scheduling parameter, or goes on from or to a "
@@ -137,6 +147,11 @@ class Settings(Section):
     access_log: bool = Field(
         default=False,
         description="Write one line for each finished request. Off: only requests that an engine failed are told.",
+    )
+    log_client: bool = Field(
+        default=False,
+        description="Say in lines about requests which address a client has. An address is personal data in many "
+        "places.",
     )
     why: dict[str, str] = Field(
         default={},

@@ -155,6 +155,27 @@ class Backend(Section):
         "--scheduling-policy priority`. Most of them cannot be asked of an engine; only `lanewise doctor` reads them "
         "here. API keys in it are left out.",
     )
+    ca_file: Path | None = Field(
+        default=None,
+        description="PEM file of the authorities that its certificate may come from, for an https:// URL. Default: "
+        "those of the system.",
+    )
+    insecure: bool = Field(
+        default=False,
+        description="Take whatever certificate it shows, or one for another name: whoever is in between can then read "
+        "and change everything. For a first try alone; name its authority in `ca_file` instead.",
+    )
+    api_key_file: Path | None = Field(
+        default=None,
+        description="File whose first line is the API key that this engine gets, as `Authorization: Bearer`, instead "
+        "of whatever key the client sent. Only its owner and group may be able to read it. Read again with each "
+        "reload. Default: the client's own header goes to the engine.",
+    )
+    api_key_env: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$",
+        description="Name of an environment variable with that key, instead of a file.",
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, SecretStr
 from proxy.settings.load import Loaded
 from proxy.settings.model import Settings
 from proxy.settings.sections import Backend, read_drop_factor, read_networks, split_names
+from proxy.settings.security import OBVIOUS
 from proxy.settings.tree import Key, keys, leaves, value_at
 from proxy.settings.units import (
     Address,
@@ -26,7 +27,9 @@ from proxy.settings.units import (
 
 EXAMPLE_BACKEND = "http://127.0.0.1:8000"
 HIDDEN = "**********"
-_SELF_EXPLAINING = frozenset({"url", "name", "models", "engine_flags"})
+_SELF_EXPLAINING = frozenset(
+    {"url", "name", "models", "engine_flags", "ca_file", "api_key_file", "api_key_env"}
+)
 """Keys of a backend that describe the engine rather than steer it."""
 
 Remark = Callable[[str], str]
@@ -58,7 +61,7 @@ def differing(loaded: Loaded) -> dict[str, Any]:
 def missing_whys(loaded: Loaded) -> tuple[str, ...]:
     """Return the differing keys that no `why` explains; addresses, directories and engines explain themselves."""
     secrets = {"recorder.salt", "probes.api_key", "tenants.salt"}
-    obvious = {"listen", "admin", "backends", "state_dir", "recorder.directory", *secrets}
+    obvious = {"listen", "admin", "backends", "state_dir", "recorder.directory", *secrets, *OBVIOUS}
     why = loaded.settings.why
     plain = tuple(
         path
@@ -175,7 +178,8 @@ def _brief(value: Any) -> Any:
 
 
 def _one_backend(item: dict[str, Any]) -> Any:
-    written = {key: inner for key, inner in item.items() if key == "url" or inner not in ("", [], None, 1.0)}
+    plain = Backend.model_construct().model_dump(mode="json", exclude={"url"})
+    written = {key: inner for key, inner in item.items() if key == "url" or inner != plain.get(key)}
     return written["url"] if set(written) == {"url"} else written
 
 

@@ -96,10 +96,11 @@ class Tenant(TenantShare):
 class Tenants(Section):
     """Telling apart who sends, so that one who sends much does not take all. docs/tenants.md explains it."""
 
-    by: Annotated[Literal["off", "key", "header"], BeforeValidator(read_switch)] = Field(
+    by: Annotated[Literal["off", "key", "header", "address"], BeforeValidator(read_switch)] = Field(
         default="off",
         description="What names the tenant of a request: `key` (`Authorization: Bearer` or `x-api-key`), `header` (see "
-        "`header`; without it, the key), or `off`: nobody is told apart, and nothing is spent on it.",
+        "`header`; without it, the key), `address` (the client's; see `trusted_proxies`), or `off`: nobody is told "
+        "apart, and nothing is spent on it.",
     )
     header: str = Field(
         default="x-tenant-id",

@@ -21,6 +21,8 @@ _WORDS: dict[str, tuple[str, str]] = {
     "generation": ("generation", "第几代配置"),
     "since": ("since", "生效于"),
     "judged": ("judged", "评价"),
+    "experiment": ("experiment", "实验"),
+    "changed": ("What this generation changed", "本代配置的改动"),
     "reload_failed": ("The last change was not made", "上次变更未生效"),
     "stale": ("No answer from the proxy: what stands here is old.", "代理没有响应：以下内容已过时。"),
     "no_script": (
@@ -128,6 +130,7 @@ _MEANINGS: dict[str, tuple[str, str]] = {
     "draining": ("the proxy shuts down", "代理正在关闭"),
     "too_long": ("it can never fit", "长度永远放不下"),
     "invalid": ("the request itself is wrong", "请求本身有误"),
+    "unauthorized": ("no API key that is known", "没有有效的 API 密钥"),
     "starting": ("not probed yet", "尚未探测"),
     "up": ("", "可用"),
     "slow_start": ("back, gets more step by step", "恢复中，逐步加量"),

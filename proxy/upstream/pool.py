@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from proxy.upstream.access import Access, problem_of
 from proxy.upstream.connection import Connection
 from proxy.upstream.names import Names
 
@@ -69,6 +70,8 @@ class Pool:
         """Oldest first. A dict, because a connection that the engine closes leaves from the middle."""
         self._sweep: asyncio.TimerHandle | None = None
         self._tls = ssl.create_default_context() if address.tls else None
+        self.key: str | None = None
+        """API key that goes with every request; None: what the client sent."""
         self._closed = False
         self._names = names or Names()
         self._names.watch(address.host, self._moved)
@@ -96,6 +99,12 @@ class Pool:
         """Take new times, for connections made or looked at from now on."""
         self._connect_timeout_s = connect_timeout_s
         self._idle_s = idle_s
+
+    def let_in(self, access: Access) -> None:
+        """Take another key, and what connections made from now on have to be shown."""
+        self.key = access.key
+        if access.context is not None:
+            self._tls = access.context
 
     def take(self) -> Connection | None:
         """Return a warm connection, the one used last, or None."""
@@ -206,5 +215,7 @@ class Pool:
 
 
 def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return problem_of(error)
     resolving = isinstance(error, socket.gaierror)  # its numbers are not those of the system
     return str(error.strerror or error) if resolving or not error.errno else os.strerror(error.errno)

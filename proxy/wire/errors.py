@@ -15,6 +15,7 @@ _STATUS = {
     "no_backend": 503,
     "draining": 503,
     "too_long": 400,
+    "unauthorized": 401,
     "invalid": 400,
     "rejected": 429,
     "expired": 429,

@@ -52,6 +52,7 @@ _FORWARDING: Final = frozenset(
         b"x-real-ip",
     }
 )
+_CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key"})
 _NEVER_UPSTREAM: Final = _HOP_BY_HOP | _REBUILT | _FORWARDING
 _NEVER_UPSTREAM_BUT_FORWARDING: Final = _HOP_BY_HOP | _REBUILT | {b"x-forwarded-for"}
 _NEVER_DOWNSTREAM: Final = _HOP_BY_HOP | {b"content-length"}
@@ -73,7 +74,13 @@ class Peer:
 
 
 def upstream_headers(
-    raw: Iterable[tuple[bytes, bytes]], *, host: str, content_length: int | None, request_id: str, peer: Peer
+    raw: Iterable[tuple[bytes, bytes]],
+    *,
+    host: str,
+    content_length: int | None,
+    request_id: str,
+    peer: Peer,
+    key: str | None = None,
 ) -> Headers:
     """Build the request fields for the engine.
 
@@ -87,9 +94,12 @@ def upstream_headers(
         content_length: length of the body that is sent; None: no body.
         request_id: what the engine shall call this attempt.
         peer: for the `X-Forwarded-*` fields, which are overwritten unless the peer is trusted.
+        key: API key of the engine, which takes the place of the client's; None: the client's goes on.
     """
     raw = list(raw)
     drop = _NEVER_UPSTREAM_BUT_FORWARDING if peer.trusted else _NEVER_UPSTREAM
+    if key is not None:
+        drop |= _CREDENTIALS
     if named := _named_by_connection(raw):
         drop |= named
     if not _clean(b"".join([value for _, value in raw])):
@@ -97,6 +107,8 @@ def upstream_headers(
     built: Headers = [(b"Host", _ascii(host))]
     built += [field for field in raw if field[0].lower() not in drop]
     built += _forwarded(raw, peer)
+    if key is not None:
+        built.append((b"Authorization", _ascii(f"Bearer {key}")))
     built.append((b"Accept-Encoding", b"identity"))
     built.append((b"X-Request-Id", _ascii(request_id)))
     if content_length is not None:
@@ -161,7 +173,11 @@ def _forwarded(raw: Sequence[tuple[bytes, bytes]], peer: Peer) -> Headers:
     address = _ascii(peer.address)
     if peer.trusted:
         chain = [value for name, value in raw if name.lower() == b"x-forwarded-for"]
-        return [(b"X-Forwarded-For", b", ".join([*chain, address]))]
+        kept: Headers = [(b"X-Forwarded-For", b", ".join([*chain, address]))]
+        said = {name.lower() for name, _ in raw}
+        if b"x-forwarded-proto" not in said:
+            kept.append((b"X-Forwarded-Proto", _ascii(peer.scheme)))
+        return kept
     fields = [(b"X-Forwarded-For", address), (b"X-Forwarded-Proto", _ascii(peer.scheme))]
     if peer.host:
         fields.append((b"X-Forwarded-Host", _ascii(peer.host)))

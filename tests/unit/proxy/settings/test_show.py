@@ -108,12 +108,16 @@ def test_each_key_of_a_backend_asks_for_a_why_of_its_own(tmp_path):
 @pytest.mark.parametrize("key", [path for path in leaves(Settings) if path not in {"why", "backends"}])
 def test_every_key_that_differs_asks_for_a_why_or_explains_itself(key):
     secrets = {"recorder.salt", "probes.api_key", "tenants.salt"}
-    explains_itself = {"listen", "admin", "state_dir", "recorder.directory", *secrets}
+    files = {f"auth.{name}" for name in ("keys_file", "keys_env", "admin_key_file", "admin_key_env")}
+    files |= {"tls.certificate", "tls.key", "tls.client_ca"}
+    explains_itself = {"listen", "admin", "state_dir", "recorder.directory", *secrets, *files}
     flags = [Flag("--backend", ("backends",), ["http://a:1"]), Flag("--set", tuple(key.split(".")), _other(key))]
     # What contradicts the odd value is moved out of its way.
     around = {
         "limits.body": [("lanes.short.queue.bytes", "1TiB"), ("lanes.long.queue.bytes", "1TiB")],
         "lanes.short.max_prompt_tokens": [("lanes.short.queue.tokens", "5m")],
+        "tls.key": [("tls.certificate", "here")],
+        "tls.client_ca": [("tls.certificate", "here")],
         "priority.tenants": [("tenants.by", "key"), ("tenants.named", '[{"name": "acme"}]')],
     }
     flags += [Flag("--set", tuple(path.split(".")), value) for path, value in around.get(key, [])]
@@ -130,6 +134,9 @@ def _other(key):
         "listen": "127.0.0.1:1",
         "admin": "127.0.0.1:2",
         "trusted_networks": "10.0.0.0/8",
+        "trusted_proxies": "10.0.0.0/8",
+        "auth.keys_env": "KEYS",
+        "auth.admin_key_env": "KEY",
         "one_change": "strict",
         "tenants.named": '[{"name": "acme"}]',
         "tenants.told_apart": 64,
