@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, field
 
 from proxy.settings import Settings
+from proxy.settings.change import changes
 
 
 @dataclass(slots=True)
@@ -21,6 +22,8 @@ class InForce:
     """How that ended."""
     said: tuple[str, ...] = ()
     """What was said about it: why it failed, or what is doubtful about a change that was made."""
+    changed: tuple[str, ...] = ()
+    """What the last change that was applied changed, `key: before -> after`; nothing since the start."""
     verdict: str | None = None
     """What an operator judged of it: `keep` or `bad`."""
 
@@ -31,6 +34,7 @@ class InForce:
 
     def take(self, settings: Settings, said: tuple[str, ...]) -> None:
         """Put another configuration in force, now."""
+        self.changed = tuple(map(str, changes(self.settings, settings)))
         self.settings = settings
         self.generation += 1
         self.since = self.tried_at = time.time()

@@ -53,6 +53,8 @@ class Status:
         self._reuse = reuse
         self._last_minute = last_minute
         self._shown = ShownSettings()
+        self.sharing: Callable[[], dict[str, Any] | None] = lambda: None
+        """How limits are shared with other proxies; None: they are not."""
         self._started = time.monotonic()
         self._rejections: deque[dict[str, Any]] = deque(maxlen=LAST)
 
@@ -111,6 +113,7 @@ class Status:
         return {
             "version": version("lanewise"),
             "config": self._in_force.sha,
+            "experiment": self._in_force.settings.metrics.experiment,
             "mode": self._in_force.settings.mode.value,
             "preset": self._in_force.settings.scheduling.preset,
             "settings": self._shown.of(self._in_force),
@@ -126,6 +129,7 @@ class Status:
             "limit_moves": _moves(snapshot.backends),
             "tenants": [{key: _rounded(value) for key, value in asdict(of).items()} for of in snapshot.tenants],
             "prefix_reuse": self._reused(),
+            "sharing": self.sharing(),
             "would": self._on_paper() if self._in_force.settings.mode is Mode.OBSERVE else [],
             "rejections": list(reversed(self._rejections)),
         }
@@ -139,6 +143,7 @@ def _reload(in_force: InForce) -> dict[str, Any]:
         "tried_at": _stamp(in_force.tried_at),
         "succeeded": in_force.tried_well,
         "said": list(in_force.said),
+        "changed": list(in_force.changed),
     }
 
 

@@ -40,6 +40,8 @@ def _write_reload(out: Console, mode: str, reload: Mapping[str, Any]) -> None:
     judged = f", judged {reload['verdict']}" if reload["verdict"] else ""
     failed = "" if reload["succeeded"] else f"; the last change was not made ({reload['tried_at']})"
     out.print(f"mode {mode}, generation {reload['generation']} since {reload['since']}{judged}{failed}", markup=False)
+    for change in reload.get("changed", ()):  # a proxy of an older version does not tell
+        out.print(f"  changed {change}", markup=False)
     for sentence in reload["said"]:
         out.print(f"  {sentence}", markup=False)
 

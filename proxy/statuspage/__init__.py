@@ -113,6 +113,7 @@ def _now(status: Mapping[str, Any], say: Say) -> str:
         (say("up_for"), age(status["uptime_s"])),
         (say("mode"), text(status["mode"])),
         (say("preset"), text(status["preset"])),
+        *(((say("experiment"), text(status["experiment"])),) if status["experiment"] else ()),
         (say("configuration"), f"<code>{text(status['config'])}</code>"),
         (say("generation"), text(reload["generation"])),
         (say("since"), text(reload["since"])),
@@ -122,6 +123,9 @@ def _now(status: Mapping[str, Any], say: Say) -> str:
     told = f"<p>{state}</p><dl>{listed}</dl>"
     if not reload["succeeded"]:
         told += f"<p>{alarming(say('reload_failed'))} ({text(reload['tried_at'])})</p>"
+    if reload["changed"]:
+        keys = "".join(f"<li><code>{text(change)}</code></li>" for change in reload["changed"])
+        told += f'<p>{text(say("changed"))}</p><ul class="quiet">{keys}</ul>'
     said = "".join(f"<li>{text(sentence)}</li>" for sentence in reload["said"])
     return told + (f"<ul>{said}</ul>" if said else "")
 

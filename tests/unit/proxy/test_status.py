@@ -180,6 +180,28 @@ def test_a_failed_reload_and_what_was_said_are_shown_everywhere():
     assert "lanewise.yaml:3: <b> is no key" in out.getvalue()
 
 
+def test_what_a_generation_changed_is_shown_with_the_experiment_everywhere():
+    in_force = InForce(SETTINGS)
+    backends = Backends(SETTINGS, lambda _name, _up: None)
+    dispatcher = Dispatcher(SETTINGS.to_scheduling(), SETTINGS.to_backend_limits())
+    status = Status(in_force, snapshot=lambda: dispatcher.snapshot(10.0), backends=backends)
+    assert status.document()["reload"]["changed"] == []
+    written = SETTINGS.model_dump(mode="json")
+    written["metrics"]["experiment"] = "candidate-2"
+    written["scheduling"]["drop_factor"] = 5
+    before = SETTINGS.scheduling.drop_factor
+    in_force.take(Settings.model_validate(written), ())
+    document = status.document()
+    assert document["experiment"] == "candidate-2"
+    assert f"scheduling.drop_factor: {before} -> 5.0" in document["reload"]["changed"]
+    html = page(document)
+    assert f"<li><code>scheduling.drop_factor: {before} -&gt; 5.0</code></li>" in html
+    assert "<dd>candidate-2</dd>" in html
+    out = io.StringIO()
+    write(document, Console(file=out, width=160))
+    assert f"changed scheduling.drop_factor: {before} -> 5.0" in out.getvalue()
+
+
 def test_what_would_have_been_done_is_shown_while_observing(parts):
     plain, dispatcher = parts
     assert plain.document()["would"] == []
