@@ -6,6 +6,7 @@ read whole, within a size and a deadline of our own.
 """
 
 import asyncio
+from io import BytesIO
 from typing import Any
 
 import orjson
@@ -67,17 +68,17 @@ async def read_body(request: web.BaseRequest, limit: int, deadline_s: float) -> 
         EndedError: 413 over the limit (at once when Content-Length says so), 408 past the deadline, 400 for broken
             chunks. A slow body is the client's own doing, so 408 is the honest word; overload never ends in it.
     """
-    length = request.content_length
-    if length is not None and length > limit:
-        raise _too_large(limit)
     content = request.content
     if content.is_eof():
         body = content.read_nowait()
         if len(body) > limit:
             raise _too_large(limit)
-        if length is None:
+        if "Transfer-Encoding" in request.headers:
             _check_chunks(request, len(body))
         return body
+    length = request.content_length
+    if length is not None and length > limit:
+        raise _too_large(limit)
     _invite(request)
     try:
         async with asyncio.timeout(deadline_s):
@@ -117,7 +118,7 @@ def _invite(request: web.BaseRequest) -> None:
 
 async def _read(request: web.BaseRequest, limit: int) -> bytes:
     content, chunked = request.content, request.content_length is None
-    parts: list[bytes] = []
+    whole = BytesIO()  # grows in place: joining the parts of 20 MB would hold the event loop while memory is made
     size = 0
     while part := await content.readany():
         size += len(part)
@@ -125,8 +126,8 @@ async def _read(request: web.BaseRequest, limit: int) -> bytes:
             raise _too_large(limit)
         if chunked:
             _check_chunks(request, size)
-        parts.append(part)
-    return b"".join(parts)
+        whole.write(part)
+    return whole.getvalue()
 
 
 def _check_chunks(request: web.BaseRequest, size: int) -> None:

@@ -94,7 +94,10 @@ def apply(body: bytes, edits: Iterable[Edit]) -> bytes:
 
 def may_hold(body: bytes, *keys: str) -> bool:
     """Return False when none of the keys occurs anywhere; fast, so that most bodies are not walked at all."""
-    return any(b'"%b"' % key.encode() in body for key in keys) or b"\\u" in body
+    if any(b'"%b"' % key.encode() in body for key in keys):
+        return True
+    escape = body.find(b"\\")  # finding one byte is ten times as fast as finding two: an image has none
+    return escape >= 0 and body.find(b"\\u", escape, body.rfind(b"\\") + 2) >= 0
 
 
 def _value_end(body: bytes, start: int) -> int:

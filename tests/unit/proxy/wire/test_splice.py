@@ -67,3 +67,5 @@ def test_a_body_that_cannot_hold_a_key_is_known_without_walking() -> None:
     assert not may_hold(b'{"max":1,"text":"max_tokens"}', "max_token")
     assert may_hold(b'{"max_tokens":1}', "x", "max_tokens")
     assert may_hold(b'{"max\\u005ftokens":1}', "max_tokens")
+    assert may_hold(b'{"text":"\\n","max\\u005ftokens":1,"stop":"\\t"}', "max_tokens")
+    assert not may_hold(b'{"text":"\\n u","stop":"\\t"}', "max_tokens")
