@@ -10,6 +10,7 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -182,6 +183,7 @@ class NamesResolver(AbstractResolver):
         """Let go of nothing: the names belong to somebody else (aiohttp)."""
 
 
+@lru_cache(maxsize=1024)
 def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
