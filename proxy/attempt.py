@@ -63,29 +63,21 @@ class Outgoing:
     method: str
     path: str
     body: bytes
-    raw_headers: tuple[tuple[bytes, bytes], ...]
-    """As the client sent them."""
-    peer: headers.Peer
+    fields: headers.UpstreamFields
     rank: int | None = None
     """Data-parallel engine behind the backend's address that it goes to; None: whichever takes it."""
 
     def parts(self, authority: str, request_id: str, key: str | None = None) -> tuple[bytes, ...]:
         """Return head and body as they go on the wire, the engine's own key in place of the client's."""
-        length = len(self.body) if self.method == "POST" else None
-        fields = headers.upstream_headers(
-            self.raw_headers, host=authority, content_length=length, request_id=request_id, peer=self.peer, key=key
-        )
-        lines = [f"{self.method} {self.path} HTTP/1.1\r\n".encode("ascii")]
-        lines += [b"%b: %b\r\n" % field for field in fields]
-        if self.rank is not None:
-            lines.append(b"X-data-parallel-rank: %d\r\n" % self.rank)
-        lines.append(b"\r\n")
-        if length is None:
-            return (b"".join(lines),)
-        if length > _JOIN_BYTES:
-            return (b"".join(lines), self.body)
-        lines.append(self.body)
-        return (b"".join(lines),)
+        line = f"{self.method} {self.path} HTTP/1.1\r\n".encode("ascii")
+        rank = b"" if self.rank is None else b"X-data-parallel-rank: %d\r\n" % self.rank
+        fields, known_as = self.fields.lines(authority, key), request_id.encode("ascii")
+        if self.method != "POST":
+            return (b"%b%bX-Request-Id: %b\r\n%b\r\n" % (line, fields, known_as, rank),)
+        body = self.body
+        size = len(body)
+        head = b"%b%bX-Request-Id: %b\r\nContent-Length: %d\r\n%b\r\n" % (line, fields, known_as, size, rank)
+        return (head, body) if size > _JOIN_BYTES else (head + body,)
 
 
 class Engines:

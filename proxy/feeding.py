@@ -210,7 +210,7 @@ class Feeding:
         vLLM sends a request to the engine that `X-data-parallel-rank` names; a client that names one has chosen.
         """
         ranks = self._ranks.get(name, 1)
-        if ranks < 2 or headers.header(outgoing.raw_headers, b"x-data-parallel-rank") is not None:
+        if ranks < 2 or headers.header(outgoing.fields.raw, b"x-data-parallel-rank") is not None:
             return None
         self._ranks_used[name] += 1
         return self._ranks_used[name] % ranks

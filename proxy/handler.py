@@ -21,6 +21,7 @@ from proxy.admission import Admission, RefusedError, Turn
 from proxy.answers import EndedError
 from proxy.attempt import ClientStalledError, Engines, NotSentError, Outgoing
 from proxy.classification import Classification
+from proxy.clienthead import ClientHead
 from proxy.delivery import ClientSide
 from proxy.exchange import Exchange
 from proxy.explain import Explanations
@@ -153,28 +154,28 @@ class Corridor:
         limits, rooms = self._limits, self._rooms
         if rooms.spans is not None:
             rooms.spans.begin(exchange, request.raw_headers)
-        route = accept.check_head(request)
-        exchange.endpoint, exchange.method, exchange.path = route.endpoint, request.method, route.upstream_path
-        if limits.log_client:
-            exchange.client = limits.forwarding.client(request)
-        if limits.keys is not None:
-            admit(limits.keys, request)
-        exchange.mode = limits.modes.of(request)
-        exchange.explained = rooms.explanations.asked(request)
+        head = client.connection.head
+        if head is None or head.under is not limits or not head.covers(request):
+            head = client.connection.head = self._read_head(request, exchange)
+        route = head.route
+        exchange.endpoint, exchange.path = route.endpoint, route.upstream_path
+        exchange.client, exchange.mode, exchange.explained = head.client, head.mode, head.explained
         exchange.body = await accept.read_body(request, limits.body_bytes, limits.body_s)
         exchange.request_bytes = len(exchange.body)
         if self.draining:
             raise _draining()
         if not route.queued:
-            return await self._pass_through(request, exchange, client)
+            return await self._pass_through(exchange, client, head.fields)
         document = self._document(exchange)
         if document is None:
-            return await self._pass_through(request, exchange, client)
-        exchange.tenant = rooms.tenancy.tenant(request)
+            return await self._pass_through(exchange, client, head.fields)
+        if head.tenant == "":
+            head.tenant = rooms.tenancy.tenant(request)
+        exchange.tenant = head.tenant
         exchange.priority = rooms.tenancy.priority(request, exchange.tenant, document.get("priority"))
         ticket, body = rooms.classification.enter(exchange, route, document)
         rooms.repeats.begin(request, exchange)
-        outgoing = _outgoing(request, exchange, body, limits.forwarding)
+        outgoing = _outgoing(exchange, body, head.fields)
         client = _with_clamp(client, exchange)
         if rooms.exact.wants(ticket, exchange.facts) and not rooms.feeding.would_split(ticket):
             ticket = await rooms.exact.refine(exchange, ticket, outgoing)
@@ -188,6 +189,29 @@ class Corridor:
                 turn.ending = exchange.ending
                 turn.output_tokens, turn.cached_tokens = exchange.output_tokens, exchange.cached_tokens
                 exchange.say_what_was_told()
+
+    def _read_head(self, request: web.BaseRequest, exchange: Exchange) -> ClientHead:
+        """Read a head that is another than the one before it on its connection.
+
+        Raises:
+            EndedError: it is not acceptable.
+        """
+        limits = self._limits
+        route = accept.check_head(request)
+        exchange.endpoint, exchange.path = route.endpoint, route.upstream_path
+        if limits.log_client:
+            exchange.client = limits.forwarding.client(request)
+        if limits.keys is not None:
+            admit(limits.keys, request)
+        return ClientHead(
+            request,
+            limits,
+            route=route,
+            mode=limits.modes.of(request),
+            explained=self._rooms.explanations.asked(request),
+            fields=headers.UpstreamFields(request.raw_headers, limits.forwarding.peer(request)),
+            client=exchange.client,
+        )
 
     @staticmethod
     def _document(exchange: Exchange) -> dict[str, Any] | None:
@@ -244,10 +268,9 @@ class Corridor:
         elif grant.final:
             exchange.final_granted = now
 
-    async def _pass_through(self, request: web.BaseRequest, exchange: Exchange, client: ClientSide) -> bool:
+    async def _pass_through(self, exchange: Exchange, client: ClientSide, fields: headers.UpstreamFields) -> bool:
         """Serve a request that needs no lane: the first backend that can be reached answers."""
-        rooms = self._rooms
-        outgoing = _outgoing(request, exchange, exchange.body, self._limits.forwarding)
+        rooms, outgoing = self._rooms, _outgoing(exchange, exchange.body, fields)
         for name in rooms.reachable():
             exchange.backend = name
             try:
@@ -322,10 +345,10 @@ class Corridor:
         self._rooms.account.close(exchange)
 
 
-def _outgoing(request: web.BaseRequest, exchange: Exchange, body: bytes, forwarding: Forwarding) -> Outgoing:
-    peer = forwarding.peer(request)
-    fields = request.raw_headers if exchange.span is None else with_fields(request.raw_headers, exchange.span)
-    return Outgoing(request.method, exchange.path, body, fields, peer)
+def _outgoing(exchange: Exchange, body: bytes, fields: headers.UpstreamFields) -> Outgoing:
+    if exchange.span is not None:
+        fields = headers.UpstreamFields(with_fields(fields.raw, exchange.span), fields.peer)
+    return Outgoing(exchange.method, exchange.path, body, fields)
 
 
 def _with_clamp(client: ClientSide, exchange: Exchange) -> ClientSide:

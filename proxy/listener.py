@@ -14,6 +14,8 @@ from typing import Any, Protocol, cast
 from aiohttp import StreamReader, web
 from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy, RawRequestMessage
 
+from proxy.clienthead import ClientHead
+
 HIGH_WATER = 256 * 1024
 """Bytes that may wait for a slow client before its engine is told to pause."""
 LOW_WATER = 64 * 1024
@@ -74,7 +76,7 @@ CLOSE = Written(keep_alive=False)
 class ClientConnection(web.RequestHandler):
     """One client connection. Tells the `flow` that feeds it when the client does not keep up."""
 
-    __slots__ = ("_body", "_drained", "_listener", "body_bytes", "flow")
+    __slots__ = ("_body", "_drained", "_listener", "body_bytes", "flow", "head")
 
     def __init__(self, listener: "Listener", **options: Any) -> None:
         super().__init__(listener, **options)
@@ -85,6 +87,8 @@ class ClientConnection(web.RequestHandler):
         self.body_bytes = 0
         """Bytes that came since the last head was complete: what a body took on the wire, chunk framing included."""
         self.flow: Flow | None = None
+        self.head: ClientHead | None = None
+        """The head of its last request, read."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the water marks (asyncio)."""

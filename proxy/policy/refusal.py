@@ -1,7 +1,5 @@
 """How a ticket is refused: the counters move, and people get a sentence with the numbers."""
 
-from dataclasses import replace
-
 from proxy.policy.job import Job
 from proxy.policy.outcome import Outcome, Reason
 from proxy.policy.ticket import Refuse, Ticket
@@ -29,7 +27,7 @@ def full(job: Job) -> tuple[Reason, str] | None:
 def over_tenant_limit(job: Job, now: float, detail: str, retry_after_s: float) -> Refuse:
     """Refuse a ticket of a tenant that has had its share of this minute."""
     refuse = reject(job, now, Reason.TENANT_LIMIT, _of_tenant(job, detail))
-    return replace(refuse, retry_after_s=max(1.0, retry_after_s))
+    return refuse._replace(retry_after_s=max(1.0, retry_after_s))
 
 
 def expire(job: Job, now: float) -> Refuse:

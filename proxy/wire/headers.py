@@ -77,8 +77,8 @@ def upstream_headers(
     raw: Iterable[tuple[bytes, bytes]],
     *,
     host: str,
-    content_length: int | None,
-    request_id: str,
+    content_length: int | None = None,
+    request_id: str | None = None,
     peer: Peer,
     key: str | None = None,
 ) -> Headers:
@@ -92,7 +92,7 @@ def upstream_headers(
         raw: the fields of the client.
         host: the engine's host and port.
         content_length: length of the body that is sent; None: no body.
-        request_id: what the engine shall call this attempt.
+        request_id: what the engine shall call this attempt; None: it is not said here.
         peer: for the `X-Forwarded-*` fields, which are overwritten unless the peer is trusted.
         key: API key of the engine, which takes the place of the client's; None: the client's goes on.
     """
@@ -110,10 +110,40 @@ def upstream_headers(
     if key is not None:
         built.append((b"Authorization", _ascii(f"Bearer {key}")))
     built.append((b"Accept-Encoding", b"identity"))
-    built.append((b"X-Request-Id", _ascii(request_id)))
+    if request_id is not None:
+        built.append((b"X-Request-Id", _ascii(request_id)))
     if content_length is not None:
         built.append((b"Content-Length", b"%d" % content_length))
     return built
+
+
+class UpstreamFields:
+    """What of a client's fields goes to engines, the same for every request with these fields.
+
+    Args:
+        raw: the fields of the client.
+        peer: who is at the other end of its connection.
+    """
+
+    __slots__ = ("_lines", "peer", "raw")
+
+    def __init__(self, raw: tuple[tuple[bytes, bytes], ...], peer: Peer) -> None:
+        self.raw = raw
+        self.peer = peer
+        self._lines: dict[tuple[str, str | None], bytes] = {}
+
+    def lines(self, host: str, key: str | None) -> bytes:
+        """Return the lines for one engine, but for request id and length; made once.
+
+        Args:
+            host: the engine's host and port.
+            key: its API key; None: the client's goes on.
+        """
+        known = self._lines.get((host, key))
+        if known is None:
+            fields = upstream_headers(self.raw, host=host, peer=self.peer, key=key)
+            known = self._lines[host, key] = b"".join([b"%b: %b\r\n" % field for field in fields])
+        return known
 
 
 def client_headers(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
