@@ -11,7 +11,7 @@ Leaving the block is the only way out, so a cancellation at any moment leaves no
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -178,6 +178,8 @@ class Admission:
         self._turns: dict[int, Turn] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self.on_change: Callable[[], None] | None = None
+        """Told after each event: whoever keeps the leases."""
 
     def __repr__(self) -> str:
         return f"<Admission {len(self._turns)} turns, {self.dispatcher!r}>"
@@ -219,6 +221,8 @@ class Admission:
             if turn is not None:
                 turn.deliver(effect)
         self._arm()
+        if self.on_change is not None:
+            self.on_change()
 
     def set_backend_up(self, name: str, *, up: bool) -> None:
         """Take note that a backend can or cannot be reached.

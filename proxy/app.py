@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from prometheus_client.metrics_core import Metric
@@ -32,6 +33,8 @@ from proxy.handler import Corridor, HandlerLimits, Rooms
 from proxy.history import HistoryFile, state_directory
 from proxy.inforce import InForce
 from proxy.lately import Lately
+from proxy.leases import NoClientError, join
+from proxy.leases.shown import share_document, share_sentence
 from proxy.lengths import ExactLengths, LengthMemory
 from proxy.listener import Listener, ListenerLimits, PureParserError, check_parser
 from proxy.metrics.lengths import length_families
@@ -134,11 +137,15 @@ class App:
             reuse=None if self._recorder is None else self._recorder.reuse,
             last_minute=self.lately.last_minute,
         )
+        self.keeper = join(settings, self.admission)
+        self.status.sharing = self._sharing
         self.reloader = Reloader(self, self.in_force, read)
         self._control = Control(Orders(self.backends, self.admission.snapshot, self.reloader.obey).obey)
         self.explanations = Explanations(self.in_force, self.classification.estimator)
         self.exact = ExactLengths(settings.estimate, self.engines, self.backends.up_for, self.classification)
         self.metrics.extra += [self._length_families, self._credential_families]
+        if self.keeper is not None:
+            self.metrics.extra.append(self.keeper.families)
         self._lengths = LengthMemory(self.classification.estimator, None)
         self._admin = Admin(settings.admin, self.metrics, self.status, self.explanations, self.lately)
         self._let_in()
@@ -169,6 +176,8 @@ class App:
             raise StartError(in_use("the admin listener", self.settings.admin, error)) from None
         self._limit()
         self.names.start()
+        if self.keeper is not None:
+            await self.keeper.start()
         await self.backends.start()
         self.metrics.lag.start()
         self.lately.start()
@@ -231,6 +240,8 @@ class App:
         self.request_log.configure(settings)
         self.exact.settings = settings.estimate
         self._limit([one.name for one in met if not one.up])
+        if self.keeper is not None:
+            self.keeper.configure(settings)
         self.backends.introduce(met)
         if settings.installments != old.installments:
             self.backends.tell_caching()
@@ -300,6 +311,8 @@ class App:
             self._listener.pre_shutdown()  # idle connections go at once
             await self._listener.shutdown(_GOODBYE_S)
         self.engines.close()
+        if self.keeper is not None:
+            await self.keeper.close()
         self.admission.close()
         self.metrics.lag.stop()
         self.lately.stop()
@@ -411,6 +424,9 @@ class App:
         directory = state_directory(self.settings, os.environ) if self.settings.estimate.remember else None
         return None if directory is None else directory / f"lengths-{self.admin_listen.port}.json"
 
+    def _sharing(self) -> dict[str, Any] | None:
+        return share_document(self.settings) if self.keeper is None else self.keeper.document()
+
     def _length_families(self) -> Iterator[Metric]:
         return length_families(self.exact.asked, self.classification.estimator, self.settings.model_labels)
 
@@ -495,6 +511,8 @@ class App:
             "lanewise %s listens on %s, admin on %s; mode %s; backends: %s",
             version("lanewise"), self.listen, self.admin_listen, settings.mode, engines,
         )  # fmt: skip
+        if (told := share_sentence(settings)) is not None:
+            _log.info(told)
         if not self.backends.any_up:
             _log.warning("no backend answers yet: requests get 503, and /readyz is 503, until one does")
 
@@ -514,7 +532,7 @@ def build(settings: Settings, loaded: Loaded | None = None, read: Callable[[], L
     try:
         check_parser()
         return App(settings, loaded, read)
-    except (PureParserError, recorder.RecorderError, tracing.TracingError) as error:
+    except (PureParserError, recorder.RecorderError, tracing.TracingError, NoClientError) as error:
         raise StartError(str(error)) from None
 
 

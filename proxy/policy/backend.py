@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from proxy.policy.entry import Entry
 from proxy.policy.installments import PartResult, PrefixCache
 from proxy.policy.job import NEVER
+from proxy.policy.leases.hold import Amounts, Hold
 from proxy.policy.limiter import Limiter
 from proxy.policy.limits import BackendLimits
 from proxy.policy.outcome import Ending
@@ -37,6 +38,9 @@ class Blocked(StrEnum):
     """The engine said 429 or 503: it is left alone for a while."""
     TRIAL = "trial"
     """One request shows whether it works again; the others wait for that."""
+
+
+_LACKING = (Blocked.CAP, Blocked.PREFILL, Blocked.KV)
 
 
 class Backend:
@@ -85,10 +89,14 @@ class Backend:
         """Says how many sequences may run."""
         self.widest = 1
         """Sequences of the widest grant since the limiter looked last."""
+        self.hold_of: Hold | None = Hold() if limits.leased else None
+        """What other proxies leave to this one; None: it is alone."""
 
     def configure(self, now: float, limits: BackendLimits) -> None:
         """Take new limits; what runs keeps running."""
         self.limiter.configure(now, limits.concurrency, limits.adaptive, self.in_flight)
+        if limits.leased is not self.limits.leased:
+            self.hold_of = Hold() if limits.leased else None
         self.limits = limits
         self.kv_limit = _kv_limit(limits)
         self.prefixes.resize(limits.kv_tokens)
@@ -132,7 +140,8 @@ class Backend:
 
     def look(self, now: float) -> None:
         """Let the limiter move by what was measured since it looked last."""
-        self.limiter.look(now, self.in_flight, self.widest)
+        elsewhere = 0 if self.hold_of is None else self.hold_of.terms.elsewhere
+        self.limiter.look(now, self.in_flight + elsewhere, self.widest)
         self.widest = 1
 
     def ended(self, ending: Ending, output_tokens: int | None) -> None:
@@ -174,7 +183,16 @@ class Backend:
                 return Blocked.STARTED
             if self.pause_until > now and self.in_flight:
                 return Blocked.PAUSE
+        if self.hold_of is not None:
+            lacking = self.hold_of.lacks(now, self.used, (slots, prefill, kv), lane.index)
+            if lacking is not None:
+                return _LACKING[lacking]
         return None
+
+    @property
+    def used(self) -> Amounts:
+        """Return what is in use, in the order of leases: sequences, prefill tokens, KV tokens."""
+        return self.in_flight, self.prefill_total, self.kv
 
     def _affords(self, lane: Lane, tokens: int) -> bool:
         if lane.budget is None:
@@ -199,11 +217,15 @@ class Backend:
         self.grants += 1
         if self.entry.trial:
             self.tried = job
+        if self.hold_of is not None:
+            self.hold_of.note(self.used)
         if job.ticket.prefix is not None:
             self.prefixes.note(job.ticket.prefix)
 
     def release_prefill(self, job: Job) -> None:
         """Give the prefill budget of `job` back; again is harmless."""
+        if self.hold_of is not None:
+            self.hold_of.release((0, job.held_prefill, 0))
         self.prefill[job.ticket.lane] -= job.held_prefill
         self.prefill_total -= job.held_prefill
         job.held_prefill = 0
@@ -211,6 +233,8 @@ class Backend:
     def release(self, job: Job) -> None:
         """Give back all that the grant of `job` still holds."""
         self.release_prefill(job)
+        if self.hold_of is not None:
+            self.hold_of.release((job.held_slots, 0, job.held_kv))
         self.kv -= job.held_kv
         self.output -= job.held_output
         self.in_flight -= job.held_slots

@@ -14,7 +14,7 @@ A ticket comes in by `offer` and goes out by `leave`, or by a `Refuse` effect, e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from proxy.policy import refusal
 from proxy.policy.board import Board
@@ -23,6 +23,9 @@ from proxy.policy.granting import Granting
 from proxy.policy.installments import Feed, PartResult, PrefixCache
 from proxy.policy.job import NEVER, Job, Stage
 from proxy.policy.lane import HEAD_KEY
+from proxy.policy.leases import desk
+from proxy.policy.leases.hold import Terms
+from proxy.policy.leases.member import Use
 from proxy.policy.limits import BackendLimits, Scheduling
 from proxy.policy.outcome import Ending, Reason
 from proxy.policy.parts import Parts, misplaced
@@ -78,7 +81,7 @@ class Dispatcher:
             overdrawn = job.account.overdrawn(job, now)
             if overdrawn is not None:
                 return [refusal.over_tenant_limit(job, now, *overdrawn)]
-            if job.account.holds_back(job):
+            if job.account.holds_back(job, now):
                 return self._granting.offer_waiting(job, now)
         for rival in queue.rivals:
             if rival.size:
@@ -422,6 +425,21 @@ class Dispatcher:
         self._granting.abandon(now, effects)
         self._granting.dispatch(now, effects)
         return effects
+
+    # ------------------------------------------------------------------ leases
+
+    def lease_uses(self) -> dict[str, Use]:
+        """Return what is in use and lacking at every place that other proxies use too, since the last call."""
+        return desk.uses(self._board)
+
+    def lease_stirred(self) -> bool:
+        """Return whether something is lacking, or others wait for what is idle here; cheap."""
+        return desk.stirred(self._board)
+
+    def set_leases(self, now: float, terms: Mapping[str, Terms]) -> list[Effect]:
+        """Follow new terms, by place: what runs keeps running."""
+        desk.follow(self._board, terms)
+        return self._pass(now)
 
     # ------------------------------------------------------------------ the pass
 

@@ -44,7 +44,7 @@ class FairQueue(LaneQueue):
             job = first(heap, now, dropped)
             if job is None:
                 empty.append(account)
-            elif not account.holds_back(job):
+            elif not account.holds_back(job, now):
                 rank = (account.counter, job.key)
                 if rank < best_rank:
                     best, best_rank = job, rank

@@ -101,6 +101,8 @@ class Fairness:
     """Tenants with limits of their own, by name."""
     others: TenantLimits = TenantLimits()
     """Each tenant that is not named."""
+    leased: bool = False
+    """Other proxies serve them too: their sequences are leased."""
 
     def limits_of(self, tenant: str | None) -> TenantLimits:
         """Return what `tenant` may take."""
@@ -194,3 +196,5 @@ class BackendLimits:
     """Relative speed, for choosing among backends."""
     adaptive: Adaptive | None = None
     """How the concurrency follows TPOT; None: it is fixed."""
+    leased: bool = False
+    """Other proxies use it too: nothing runs beyond what is leased (`proxy.policy.leases`)."""

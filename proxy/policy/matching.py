@@ -35,6 +35,7 @@ class Matcher:
         self.c0 = scheduling.prefill_s_per_token
         self.w = scheduling.decode_weight * self.c0
         self.installments = scheduling.installments
+        self.lane_order = scheduling.lane_order
         self._by_deadline = scheduling.lane_order is LaneOrder.DEADLINE
 
     def next_job(self, queues: Sequence[LaneQueue], now: float, dropped: list[Job]) -> Job | None:
@@ -118,7 +119,7 @@ class Matcher:
     def why_waiting(self, queue: LaneQueue, now: float) -> Blocked | None:
         """Return what the head of `queue` waits for; None when nobody waits there. Costs a walk over the queue."""
         waiting = queue.jobs()
-        free = [job for job in waiting if not held_back(job)]
+        free = [job for job in waiting if not held_back(job, now)]
         job = min(free, key=lambda job: (job.stage is not Stage.PARKED, job.demoted, job.key), default=None)
         if job is None:
             return Blocked.TENANT if waiting else None

@@ -12,8 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from proxy.policy.job import NEVER, Job, Stage
+from proxy.policy.leases.hold import Hold, Terms
 from proxy.policy.limits import Fairness, TenantLimits
 
+NOTHING_YET = Terms((0,), (0,), NEVER, (0,))
+"""A tenant whose lease has not come yet."""
 UNNAMED = ""
 """Account of tickets that name no tenant."""
 _MINUTE_S = 60.0
@@ -51,6 +54,7 @@ class Account:
         "dropped",
         "granted",
         "granted_tokens",
+        "hold",
         "limits",
         "name",
         "rejected",
@@ -76,6 +80,8 @@ class Account:
         """Prompt tokens granted, in all."""
         self.rejected = 0
         self.dropped = 0
+        self.hold: Hold | None = None
+        """What other proxies leave to it here; None: nobody else serves it, or its sequences have no limit."""
         self._tokens = NEVER
         self._tokens_at = 0.0
 
@@ -104,10 +110,23 @@ class Account:
             return None
         return f"it may send {rate} prompt tokens per minute and has sent them", missing * _MINUTE_S / rate
 
-    def holds_back(self, job: Job) -> bool:
+    def holds_back(self, job: Job, now: float) -> bool:
         """Return whether so much of it runs that `job` has to wait; one request always may run."""
         most = self.limits.sequences
-        return most is not None and self.running > 0 and self.running + job.ticket.sequences > most
+        if most is None:
+            return False
+        if self.running > 0 and self.running + job.ticket.sequences > most:
+            return True
+        hold = self.hold
+        if hold is None:
+            return False
+        return hold.lacks(now, (self.running,), (job.ticket.sequences,), job.ticket.lane) is not None
+
+    def stop(self, sequences: int) -> None:
+        """Take that so many of its sequences have ended."""
+        self.running -= sequences
+        if self.hold is not None:
+            self.hold.release((sequences,))
 
     def spend(self, now: float, tokens: int) -> None:
         """Take prompt tokens from its minute; a negative number gives them back."""
@@ -155,6 +174,7 @@ class Ledger:
         self.fairness = fairness
         for account in self.accounts.values():
             account.limits = fairness.limits_of(account.name)
+            self._lease(account)
 
     def account(self, tenant: str | None) -> Account:
         """Return the account of a tenant, opened where there was none."""
@@ -162,6 +182,7 @@ class Ledger:
         account = self.accounts.get(name)
         if account is None:
             account = self.accounts[name] = Account(name, self.fairness.limits_of(tenant), self._level)
+            self._lease(account)
         return account
 
     def show(self) -> tuple[TenantSnapshot, ...]:
@@ -179,6 +200,8 @@ class Ledger:
         assert account is not None
         job.charged = True
         account.running += ticket.sequences
+        if account.hold is not None:
+            account.hold.note((account.running,))
         account.granted += 1
         account.granted_tokens += ticket.prompt_tokens
         account.spend(now, ticket.prompt_tokens)
@@ -194,7 +217,7 @@ class Ledger:
         if account is None or not job.charged:
             return
         job.charged = False
-        account.running -= ticket.sequences
+        account.stop(ticket.sequences)
         account.granted -= 1
         account.granted_tokens -= ticket.prompt_tokens
         account.spend(now, -ticket.prompt_tokens)
@@ -207,17 +230,29 @@ class Ledger:
         if account is None or not job.charged:
             return
         job.charged = False
-        account.running -= job.ticket.sequences
+        account.stop(job.ticket.sequences)
         if output_tokens is not None and self.fairness.by_tokens:
             account.counter += self._price(account, 0, output_tokens - job.ticket.output_tokens)
+
+    @property
+    def leased(self) -> bool:
+        """Whether other proxies serve these tenants too."""
+        return self.fairness.leased
+
+    def _lease(self, account: Account) -> None:
+        """Let what runs of a tenant follow a lease, where its limit is shared."""
+        if not self.fairness.leased or account.limits.sequences is None:
+            account.hold = None
+        elif account.hold is None:
+            account.hold = Hold(NOTHING_YET)
 
     def _price(self, account: Account, prompt_tokens: int, output_tokens: int) -> float:
         return (prompt_tokens + self.fairness.output_weight * output_tokens) / account.limits.weight
 
 
-def held_back(job: Job) -> bool:
+def held_back(job: Job, now: float) -> bool:
     """Return whether `job` waits because as much of its tenant runs as may; one that is started never does."""
-    return job.account is not None and job.stage is not Stage.PARKED and job.account.holds_back(job)
+    return job.account is not None and job.stage is not Stage.PARKED and job.account.holds_back(job, now)
 
 
 def reopened(ledger: Ledger | None, fairness: Fairness | None, jobs: Iterable[Job]) -> Ledger | None:

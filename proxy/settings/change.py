@@ -10,11 +10,11 @@ from proxy.settings.model import Settings
 from proxy.settings.sections import PRESETS
 from proxy.settings.tree import leaves, value_at
 
-_AT_START = ("listen", "admin", "state_dir", "log_format", "tracing.", "recorder.", "estimate.remember")
+_AT_START = ("listen", "admin", "state_dir", "log_format", "tracing.", "recorder.", "estimate.remember", "sharing.")
 """Bound, opened or named once, when the process starts. With a dot: the whole section."""
 _STEERING = (
     *("mode", "scheduling.", "installments.", "lanes.", "limits.prompt_tokens", "estimate.tokenize", "estimate.near"),
-    *("tenants.", "priority.", "length_policies", "repeats.", "prefixes."),
+    *("tenants.", "priority.", "length_policies", "repeats.", "prefixes.", "share"),
 )
 _NOT_STEERING = (".first_byte_timeout", ".salt")
 _IDENTITY = frozenset({"url", "name", "models"})

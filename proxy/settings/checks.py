@@ -10,6 +10,7 @@ from proxy.settings.problem import Problem
 from proxy.settings.sections import Backend, Lane
 from proxy.settings.security import security_problems, security_warnings
 from proxy.settings.senders import sender_problems
+from proxy.settings.sharing import sharing_problems, sharing_warnings
 from proxy.settings.tree import leaves
 from proxy.settings.units import format_duration, format_size
 
@@ -39,6 +40,7 @@ def problems(settings: "Settings") -> tuple[Problem, ...]:
         *_short_fits(settings),
         *_recorder(settings),
         *sender_problems(settings),
+        *sharing_problems(settings),
         *security_problems(settings),
         *_whys(settings),
     )
@@ -53,6 +55,7 @@ def warnings(settings: "Settings") -> tuple[Problem, ...]:
         *_text(settings),
         *_installments(settings),
         *_measured(settings),
+        *sharing_warnings(settings),
     )
 
 

@@ -41,11 +41,12 @@ from proxy.settings.sections import (
     Timeouts,
 )
 from proxy.settings.security import Auth, Tls
+from proxy.settings.sharing import Share, Sharing, split_backend, split_fairness, split_scheduling
 from proxy.settings.tenants import Priority, Tenants, read_list
 from proxy.settings.tracing import Tracing
 from proxy.settings.units import Address
 
-_SECRET: dict[str, Any] = {"why": True, "recorder": {"salt"}, "probes": {"api_key"}, "tenants": {"salt"}}
+_SECRET: dict[str, Any] = {"why": True, "recorder": {"salt"}, "probes": {"api_key"}, "tenants": {"salt"}, "sharing": {"password"}}
 """What the hash leaves out."""
 
 LANES = ("short", "long")
@@ -110,6 +111,13 @@ class Settings(Section):
         "several hold, the tightest wins. docs/length-policy.md explains them.",
     )
     repeats: Repeats = Repeats()
+    share: Share = Field(
+        default=1,
+        description="What this proxy takes of every limit of the engines and tenants (sequences, prefill budget, KV "
+        'cache, tenants\' limits) where several proxies are in front of the same engines: `"1/3"` is a third, rounded '
+        "down, at least one. With `sharing.store` it holds only while the store cannot be reached.",
+    )
+    sharing: Sharing = Sharing()
     measured: Measured = Measured()
     trusted_networks: Networks = Field(
         default=(),
@@ -186,8 +194,9 @@ class Settings(Section):
 
     def to_scheduling(self) -> SchedulingLimits:
         """Convert to what the Dispatcher reads."""
-        chosen = self.scheduling
-        return SchedulingLimits(
+        chosen, longest = self.scheduling, self.limits.prompt_tokens
+        fairness = split_fairness(self.tenants.to_fairness(), self.share, longest, leased=self.leased)
+        whole = SchedulingLimits(
             lanes=tuple(self._lane_limits(name) for name in LANES),
             lane_order=chosen.lane_order,
             queue_order=chosen.queue_order,
@@ -200,9 +209,10 @@ class Settings(Section):
             prefill_s_per_token=chosen.prefill_time_per_token,
             step_s=chosen.step_time,
             installments=self._installments(),
-            fairness=self.tenants.to_fairness(),
+            fairness=fairness,
             priority_step_s=0.0 if self.priority.allowed == "off" else self.priority.step,
         )
+        return split_scheduling(whole, self.static_share)
 
     def _installments(self) -> InstallmentLimits | None:
         chosen = self.installments
@@ -233,7 +243,7 @@ class Settings(Section):
 
     def to_backend_limits(self) -> tuple[BackendLimits, ...]:
         """Convert to the backends as the Dispatcher sees them, in the order of the configuration."""
-        return tuple(
+        whole = (
             BackendLimits(
                 name=backend.label,
                 concurrency=self.start_of(backend),
@@ -242,9 +252,21 @@ class Settings(Section):
                 kv_fraction=self.scheduling.kv_fraction,
                 weight=backend.weight,
                 adaptive=self._adaptive(backend),
+                leased=self.leased,
             )
             for backend in self.backends
         )
+        return tuple(split_backend(limits, self.static_share) for limits in whole)
+
+    @property
+    def leased(self) -> bool:
+        """Whether limits are kept together with other proxies, by leases."""
+        return self.sharing.store is not None
+
+    @property
+    def static_share(self) -> int:
+        """Return into how many parts the limits of the engines are split beforehand: 1 where they are leased."""
+        return 1 if self.leased else self.share
 
     def to_health_limits(self) -> HealthLimits:
         """Convert to when a backend counts as down, or is left alone."""
