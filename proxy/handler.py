@@ -180,7 +180,7 @@ class Corridor:
         if rooms.exact.wants(ticket, exchange.facts) and not rooms.feeding.would_split(ticket):
             ticket = await rooms.exact.refine(exchange, ticket, outgoing)
         ticket, split = await rooms.feeding.prepare(exchange, ticket, document, outgoing)
-        del document
+        del document, body  # this frame lives as long as the stream
         exchange.offered = time.monotonic()
         async with rooms.admission.turn(ticket, exchange.would) as turn:
             try:
