@@ -14,12 +14,14 @@ from typing import Any
 
 from tests.faults import raw, suite
 from tests.faults.case import CASES, KINDS, Case, Row, run
-from tests.faults.control import differences
+from tests.faults.control import beside, differences, recorded
 from tests.faults.station import POOL, ROOT, StartError, Station, start
 from tests.faults.table import write_table
 
 STATIONS = 4
 """Proxies that the raw cases are spread over."""
+CONTROL = ROOT / "runs/faults/naive.json"
+"""What the control did, for the page."""
 BESIDE = 4
 """Other cases that run at the same time."""
 
@@ -40,13 +42,14 @@ def main(arguments: Sequence[str]) -> int:
         return 130
     seconds = time.monotonic() - began
     options.out.parent.mkdir(parents=True, exist_ok=True)
+    if options.target == "naive":
+        return _judge_control(rows, options)
     lines = _merged(options.out, rows) if options.merge else [row.as_json() for row in rows]
     options.out.write_text(json.dumps(lines, indent=1, ensure_ascii=False) + "\n", "utf-8")
     if options.table:
-        write_table(ROOT / "docs/faults.md", lines)
+        control = json.loads(CONTROL.read_text("utf-8")) if CONTROL.exists() else []
+        write_table(ROOT / "docs/faults.md", lines, control)
     _print_summary(rows, seconds, options.out)
-    if options.target == "naive":
-        return _judge_control(rows)
     return 0 if all(row.passed for row in rows) else 3
 
 
@@ -60,10 +63,18 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         default="lanewise",
         help="naive: the control, a forwarder that must fail a known set of the raw rows",
     )
-    parser.add_argument("--out", type=Path, default=ROOT / "runs/faults/latest.json")
+    parser.add_argument("--out", type=Path, help="default: runs/faults/latest.json, or naive.json there")
+    parser.add_argument(
+        "--outcomes",
+        type=Path,
+        default=ROOT.parent / "shared/faults/outcomes.jsonl",
+        help="recorded outcomes of other servers, which the control is laid beside where the file exists",
+    )
     parser.add_argument("--merge", action="store_true", help="keep the rows of the last run that are not run now")
     parser.add_argument("--table", action="store_true", help="also write docs/faults.md")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    options.out = options.out or (CONTROL if options.target == "naive" else ROOT / "runs/faults/latest.json")
+    return options
 
 
 def _merged(out: Path, rows: list[Row]) -> list[dict[str, Any]]:
@@ -147,8 +158,18 @@ def _print_summary(rows: list[Row], seconds: float, out: Path) -> None:
     print(f"{sum(row.passed for row in rows)} of {len(rows)} passed in {seconds:.0f} s: {out}")
 
 
-def _judge_control(rows: list[Row]) -> int:
+def _judge_control(rows: list[Row], options: argparse.Namespace) -> int:
     """The naive forwarder must fail what it is known to fail: a suite that passes it sees nothing."""
+    lines = [row.as_json() for row in rows]
+    if options.outcomes.exists():
+        compared = {one["id"]: one for one in beside(lines, recorded(options.outcomes))}
+        lines = [line | {"control": compared[line["id"]]} for line in lines]
+        same = sum(one["same"] for one in compared.values())
+        print(f"{same} of {len(lines)} rows have the recorded statuses and requests upstream")
+        for one in compared.values():
+            if not one["same"]:
+                print(f"{one['id']}: {one['got']}; recorded: {one['recorded']}")
+    options.out.write_text(json.dumps(lines, indent=1, ensure_ascii=False) + "\n", "utf-8")
     found = differences(rows)
     print("\n".join(found) or "the naive forwarder fails exactly the rows that it is known to fail")
     return 3 if found else 0

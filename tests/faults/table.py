@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.case import KINDS
+from tests.faults.control import NAIVE_DIFFERS
 
 Line = dict[str, Any]
 """One row of runs/faults/latest.json."""
@@ -34,7 +35,8 @@ every byte it gets. It takes about four minutes on two cores, writes `runs/fault
   Each raw row demands in addition: no 5xx (501 and 505 are refusals), no traceback in the log, and the next connection
   is served.
 - **The control**: `.venv/bin/python -m tests.faults --target naive` runs the raw rows against a naive forwarder, which
-  must fail a known set of them (`tests/faults/control.py`). A suite that it passes sees nothing.
+  must fail a known set of them (`tests/faults/control.py`). A suite that it passes sees nothing. What it did is laid
+  beside what is recorded of it elsewhere (`--outcomes`).
 - **What is scaled**: the time limits of 20 to 900 s in production are 1 to 3 s here; 10,000 aborts are 1,500
   (`FAULTS_ABORTS`), two hours of soak are 20 s (`FAULTS_SOAK_S`), a stream of more than 300 s is one of ten time
   limits (`FAULTS_STREAM_S`), the full disk is 64 kB.
@@ -48,10 +50,11 @@ _LEFT_OUT = {"held_after", "body", "words", "first", "log", "said", "tail", "tra
 _CELL = 160
 
 
-def write_table(path: Path, rows: list[Line]) -> None:
-    """Write the page."""
+def write_table(path: Path, rows: list[Line], control: list[Line]) -> None:
+    """Write the page; `control` holds the rows of the last run against the naive forwarder, if there was one."""
     parts = [_INTRODUCTION, _counts(rows)]
     parts += [_failures(rows)] if not all(row["passed"] for row in rows) else []
+    parts += [_control(control)] if control else []
     parts += [_kind(kind, [row for row in rows if row["kind"] == kind]) for kind in KINDS]
     path.write_text("\n".join(part for part in parts if part).rstrip() + "\n", "utf-8")
 
@@ -78,6 +81,32 @@ def _failures(rows: list[Line]) -> str:
         for row in rows
         if not row["passed"]
     ]
+    return "\n".join(lines) + "\n"
+
+
+def _control(rows: list[Line]) -> str:
+    """What the naive forwarder fails, and how that agrees with what is recorded of it elsewhere."""
+    failed = [row for row in rows if [text for text in row["unmet"] if not text.startswith("got.traceback")]]
+    compared = [row["control"] for row in rows if "control" in row]
+    lines = [
+        "## The control\n",
+        f"The naive forwarder fails {len(failed)} of {len(rows)} raw rows, those that it is known to fail: "
+        + ", ".join(row["id"].removeprefix("RAW-") for row in failed)
+        + ".\n",
+    ]
+    if compared:
+        same = sum(one["same"] for one in compared)
+        lines += [
+            "Its outcomes beside those recorded of nine servers elsewhere (statuses, and requests that reached the",
+            f"upstream): {same} of {len(compared)} are the same. The others, with the reason:\n",
+            "| id | here | recorded | why |",
+            "|---|---|---|---|",
+        ]
+        lines += [
+            f"| {one['id']} | {one['got']} | {one['recorded']} | {NAIVE_DIFFERS.get(one['id'], '**unknown**')} |"
+            for one in compared
+            if not one["same"]
+        ]
     return "\n".join(lines) + "\n"
 
 
