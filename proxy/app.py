@@ -119,6 +119,8 @@ class App:
         self.tenancy, self.repeats = Tenancy(settings, self._owners()), Repeats(settings)
         self._recorder = recorder.start(settings)
         self.engines.keep_bodies = settings.recorder.text
+        if self._recorder is not None:
+            self.engines.on_stream = self._recorder.take_prompt
         self.request_log = logs.RequestLog(settings)
         self.spans = tracing.start(settings)
         self.metrics = Metrics(

@@ -102,6 +102,8 @@ class Engines:
         self._paces = {} if paces is None else paces
         self.keep_bodies = False
         """Somebody reads the bodies of requests that are over."""
+        self.on_stream: Callable[[Exchange], None] = _nothing
+        """Told of each request whose stream begins."""
         self._relays: set[Relay] = set()
         self._calls: set[Call] = set()
 
@@ -157,8 +159,8 @@ class Engines:
             on_first_token = self._telling(name, began, on_first_token)
         single = exchange.ticket is not None and exchange.ticket.sequences == 1  # others mix their tokens in one stream
         pace = self._paces.get(name) if single else None
-        on_answer = partial(self._forget_body, outgoing, exchange)
-        relay = Relay(exchange, client, patience, on_first_token, pace, on_answer=on_answer)
+        on_stream = partial(self._let_go, outgoing, exchange)
+        relay = Relay(exchange, client, patience, on_first_token, pace, on_stream=on_stream)
         self._relays.add(relay)
         try:
             broken = await self._send(relay, exchange, outgoing, name)
@@ -219,11 +221,12 @@ class Engines:
             report_answer(self._reports, name, began, result.status, result.retry_after_s)
         return result
 
-    def _forget_body(self, outgoing: Outgoing, exchange: Exchange) -> None:
-        """Let go of a request whose answer has begun: it is not sent again, and a stream may last for long."""
+    def _let_go(self, outgoing: Outgoing, exchange: Exchange) -> None:
+        """Let go of a request whose stream has begun: it is not sent again, and its stream may last for long."""
         outgoing.body = b""
         if not self.keep_bodies:
             exchange.body = b""
+        self.on_stream(exchange)
 
     def _pool(self, name: str) -> Pool:
         try:
@@ -281,6 +284,10 @@ class Engines:
             raise ended
         exchange.outcome, exchange.reason, exchange.ending = ended.outcome, ended.reason, ended.ending
         relay.cut(ended.code, ended.status, ended.message)
+
+
+def _nothing(_exchange: Exchange) -> None:
+    """Take no note of a stream."""
 
 
 def _ended(broken: Broken) -> EndedError:

@@ -147,6 +147,8 @@ class Exchange:
     upstream_error: UpstreamError | None = None
     response_bytes: int = 0
     """Body bytes given to the client, as payload (without chunk framing)."""
+    hash_ids: tuple[str, ...] | None = None
+    """Hashes of the blocks of its prompt, where the recorder made them before its end."""
 
     # the ending
     status: int | None = None

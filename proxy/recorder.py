@@ -171,6 +171,14 @@ class _Waiting:
     size: int
 
 
+@dataclass(slots=True)
+class _Prompt:
+    exchange: Exchange
+    facts: Facts
+    """With its text."""
+    size: int
+
+
 class Recorder:
     """Observer of finished exchanges that writes the trace.
 
@@ -192,7 +200,7 @@ class Recorder:
         self._text = chosen.text
         self._config = settings.hash
         self._most = chosen.queue_records
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[_Waiting | _Prompt] = deque()
         self._asleep = False
         self._wake = threading.Event()
         self._ending = threading.Event()
@@ -228,6 +236,21 @@ class Recorder:
             self._asleep = False
             self._wake.set()
 
+    def take_prompt(self, exchange: Exchange) -> None:
+        """Take the prompt of a stream that begins, for its hashes: its text need not be kept for as long as it runs.
+
+        The writer comes to it before it comes to the record, which finds the hashes in the exchange.
+        """
+        facts = exchange.facts
+        if facts is None or not facts.blocks:
+            return
+        size = sum(map(len, facts.blocks))
+        if self._put_bytes - self._taken_bytes + size > QUEUE_BYTES:
+            return  # its record will bring it, if there is room by then
+        self._put_bytes += size
+        exchange.facts = facts._replace(blocks=())
+        self._queue.append(_Prompt(exchange, facts, size))
+
     async def close(self) -> None:
         """Write what waits, and end the writer."""
         self._ending.set()
@@ -243,7 +266,11 @@ class Recorder:
             ending = self._ending.is_set()
             taken = 0
             while self._queue and size < _WRITE_BYTES:
-                line = self._line(self._queue.popleft())
+                waiting = self._queue.popleft()
+                if isinstance(waiting, _Prompt):
+                    self._hash(waiting)
+                    continue
+                line = self._line(waiting)
                 lines.append(line)
                 size += len(line)
                 taken += 1
@@ -274,20 +301,15 @@ class Recorder:
         self._taken += 1
         self._taken_bytes += waiting.size
         exchange, facts = waiting.exchange, waiting.facts
-        chain: tuple[str, ...] = ()
+        chain = exchange.hash_ids
         if facts is not None and facts.blocks:
-            chain = prefix_chain(
-                facts.blocks,
-                salt=self._salt,
-                scope=(facts.model or "", facts.cache_salt or ""),
-                block_tokens=self._block_tokens,
-                token_ids=facts.prompt_tokens is not None,
-            )
+            chain = self._chain(facts)
+        if chain is not None:
             self.reuse.note(chain)
         fields = record_fields(
             exchange,
-            block_tokens=self._block_tokens if facts is not None and facts.blocks else None,
-            hash_ids=chain,
+            block_tokens=None if chain is None else self._block_tokens,
+            hash_ids=chain or (),
             config=self._config,
             text=None if waiting.body is None else waiting.body.decode("utf-8", "replace"),
         )
@@ -296,6 +318,19 @@ class Recorder:
             return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
         except TypeError:  # a lone surrogate
             return trace.to_line(document) + b"\n"
+
+    def _hash(self, prompt: "_Prompt") -> None:
+        prompt.exchange.hash_ids = self._chain(prompt.facts)
+        self._taken_bytes += prompt.size
+
+    def _chain(self, facts: Facts) -> tuple[str, ...]:
+        return prefix_chain(
+            facts.blocks,
+            salt=self._salt,
+            scope=(facts.model or "", facts.cache_salt or ""),
+            block_tokens=self._block_tokens,
+            token_ids=facts.prompt_tokens is not None,
+        )
 
     def _flush(self, lines: list[bytes]) -> None:
         now = time.monotonic()

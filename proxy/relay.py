@@ -55,7 +55,7 @@ class Relay:
         patience: time limits.
         on_first_token: called once, when the first token passes.
         pace: takes the gaps between tokens; None: nobody asks for them.
-        on_answer: called when the answer begins: nobody needs the request any more.
+        on_stream: called when a stream begins: nobody needs the request any more.
     """
 
     __slots__ = (
@@ -67,7 +67,7 @@ class Relay:
         "_head",
         "_last_read",
         "_last_token",
-        "_on_answer",
+        "_on_stream",
         "_pace",
         "_patience",
         "_progress",
@@ -88,14 +88,14 @@ class Relay:
         on_first_token: Callable[[], None],
         pace: Pace | None = None,
         *,
-        on_answer: Callable[[], None] | None = None,
+        on_stream: Callable[[], None] | None = None,
     ) -> None:
         self.delivery = Delivery(client)
         self._client = client
         self._exchange = exchange
         self._patience = patience
         self._pace = pace
-        self._on_answer = on_answer
+        self._on_stream = on_stream
         self._first_token: Callable[[], None] | None = on_first_token
         self._connection: Connection | None = None
         self._done: asyncio.Future[Broken | Stopped | None] | None = None
@@ -177,13 +177,13 @@ class Relay:
     def on_head(self, head: Head) -> None:
         """Look whether there is a stream to read beside; let the answer begin."""
         self._head = head
-        if self._on_answer is not None:
-            self._on_answer()
-            self._on_answer = None
         exchange = self._exchange
         exchange.head = time.monotonic()
         exchange.upstream_status = head.status
         stream = head.status == 200 and head.get(b"content-type").startswith(_EVENT_STREAM)
+        if stream and self._on_stream is not None:
+            self._on_stream()
+            self._on_stream = None
         readable = stream and head.get(b"content-encoding") in {b"", b"identity"}
         if readable:
             self._scanner = StreamScanner(exchange.endpoint)
