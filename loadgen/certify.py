@@ -108,7 +108,7 @@ async def certify(plan: Plan, options: ReplayOptions, asked: Asked, workers: int
     Raises:
         StopError: the endpoint does not start.
     """
-    shots = _shots(plan, options, workers)
+    shots = measured_shots(plan, options, workers)
     flights: list[Flight] = []
     async with _Endpoint() as there:
         own = replace(options, patience_short_s=None, patience_long_s=None, insecure=False)
@@ -120,8 +120,14 @@ async def certify(plan: Plan, options: ReplayOptions, asked: Asked, workers: int
     return _certificate([one for one in flights if one.shot.index], said, sending, workers).facts()
 
 
-def _shots(plan: Plan, options: ReplayOptions, workers: int) -> list[Shot]:
-    """The busiest stretch, without the turns before it; the first of it twice, since the first time does not count."""
+def measured_shots(plan: Plan, options: ReplayOptions, workers: int) -> list[Shot]:
+    """Return the busiest stretch of a plan as it is sent to the endpoint; shot 0 is the warm-up.
+
+    Args:
+        plan: of the run.
+        options: of the run.
+        workers: how many processes share the plan; the shots are those of one of them.
+    """
     if options.closed_loop is not None:
         first, end = 0, min(len(plan), ROUNDS * options.closed_loop, MOST_SHOTS)
     else:

@@ -178,6 +178,7 @@ def _pace(progress: Progress) -> str:
     """Rates of the plan and of what was sent so far, and what is left: where there is a plan in time, and it lasts."""
     if progress.draining or not progress.span_s or progress.elapsed_s <= 0:
         return ""
-    planned, reached = progress.planned / progress.span_s, progress.sent / progress.elapsed_s
+    due = progress.planned / progress.span_s * progress.elapsed_s if progress.due is None else progress.due
+    planned, reached = due / progress.elapsed_s, progress.sent / progress.elapsed_s
     left = max(0.0, progress.span_s - progress.elapsed_s)
     return f", planned {rate(planned)}, sent {rate(reached)}, {left:.0f} s to go"

@@ -396,9 +396,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--requests", type=int, default=6000, help="of a throughput run (default: 6000)")
     parser.add_argument("--client", action="append", choices=CLIENTS, help="run only this one (may be repeated)")
     parser.add_argument("--only", choices=("accuracy", "throughput"), help="leave the other out")
+    parser.add_argument(
+        "--realtime", action="store_true", help="run before every other process of the machine (SCHED_FIFO, needs root)"
+    )
     parser.add_argument("--json", action="store_true", help="print one document")
     asked = parser.parse_args(arguments)
     asked.streams, asked.client = asked.streams or list(LOADS), asked.client or list(CLIENTS)
+    if asked.realtime:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     accurate: list[Accuracy] = []
     fast: list[Throughput] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -1,17 +1,25 @@
 """The generator against its own endpoint, in a process of its own."""
 
 import asyncio
+import contextlib
 import dataclasses
+import json
+import subprocess
+import sys
+from statistics import mean
+from time import perf_counter_ns
 
 import pytest
 
 from loadgen.certify import certify
 from loadgen.client import read_target
+from loadgen.flight import Timeline
 from loadgen.options import Endpoint
 from loadgen.prompts import Calibration
 from loadgen.replay import replay_in_loop
 from loadgen.report import certificate_line
-from loadgen.sending import Asked
+from loadgen.send import LEAD_NS
+from loadgen.sending import Asked, Sending
 from loadgen.source import read_source
 from loadgen.summarise import summarise
 
@@ -48,21 +56,51 @@ async def test_one_of_several_workers_is_measured_at_its_share(certified):
     assert (found["requests"], found["part"]) == (10, 0.25)
 
 
-async def test_an_error_that_is_really_there_is_reported(certified):
-    """A loop that something else blocks reads late; the endpoint, in its own process, does not."""
-    blocked = asyncio.get_running_loop().create_future()
+@contextlib.contextmanager
+def blocked(seconds):
+    """Let something else block the loop, again and again: it reads late then."""
+    loop = asyncio.get_running_loop()
+    over = False
 
     def block():
-        end = asyncio.get_running_loop().time() + 0.03
-        while asyncio.get_running_loop().time() < end:
+        end = loop.time() + seconds
+        while loop.time() < end:
             pass
-        if not blocked.done():
-            asyncio.get_running_loop().call_later(0.005, block)
+        if not over:
+            loop.call_later(0.005, block)
 
-    block()
-    found = await certified(rows=20, gap=0.01)
-    blocked.set_result(None)
-    assert found["ttft_error_mean_s"] > 0.005
+    loop.call_soon(block)
+    yield
+    over = True
+
+
+async def error_of_a_run(options):
+    """Send a whole plan to an endpoint of its own, and give the mean error of the TTFT from the send, seconds."""
+    command = (sys.executable, "-m", "loadgen.endpoint")
+    server = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    url = f"http://127.0.0.1:{int(await server.stdout.readline())}"
+    results = []
+    asked = Asked(read_target(url), None, "tiny", Calibration(), "abc12")
+    sending = Sending(options, asked, results.append)
+    await sending.prepare()
+    plan = read_source(options.source, endpoint=options.endpoint).plan
+    await sending.run(plan.shots(), Timeline(perf_counter_ns() + LEAD_NS, options.speed))
+    stamps = json.loads((await server.communicate(b""))[0])["stamps"]
+    truth = {number: (wrote - entered) / 1e9 for number, _, entered, wrote in stamps}
+    assert len(truth) == len(results)
+    return mean(one.first - one.sent - truth[one.index] for one in results)
+
+
+async def test_an_error_that_is_really_there_is_reported(certified, asking):
+    """What the certificate says is what a run of the same load reads wrong, by the stamps of a server."""
+    load = {"rows": 40, "gap": 0.01, "output": 20}
+    with blocked(0.06):
+        found = await certified(**load)
+        there = await error_of_a_run(asking("http://127.0.0.1:9", **load))
+    assert there > 0.01
+    assert found["ttft_error_mean_s"] == pytest.approx(there, rel=0.5)
+    assert 0 < found["endpoint_read_mean_s"] < found["ttft_error_mean_s"]
+    assert 0 < found["endpoint_busy"] < 1
 
 
 async def test_a_run_carries_its_certificate_and_one_without_says_so(engine, asking):
