@@ -147,6 +147,30 @@ async def test_prompt_text_that_waits_for_its_hashes_is_bounded(tmp_path, monkey
     assert running.counts.written == 2
 
 
+async def test_the_prompt_of_a_stream_is_hashed_at_its_beginning_and_let_go(tmp_path):
+    running = recorder.start(settings(tmp_path, salt="grain"))
+    long, short = exchange(0, "a" * 4096, "b"), exchange(1, "a" * 4096, "b")
+    running.take_prompt(long)
+    assert long.facts.blocks == ()
+    await until(lambda: long.hash_ids is not None)
+    running.observe(long)
+    running.observe(short)
+    await running.close()
+    at_beginning, at_end = records(tmp_path)
+    assert at_beginning.hash_ids == at_end.hash_ids
+    assert len(at_end.hash_ids) == 3
+    assert at_beginning.block_tokens == at_end.block_tokens == 512
+
+
+async def test_a_prompt_for_which_there_is_no_room_comes_with_its_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder, "QUEUE_BYTES", 1000)
+    running = recorder.start(settings(tmp_path))
+    large = exchange(0, "x" * 2000)
+    running.take_prompt(large)
+    assert large.facts.blocks == ("x" * 2000,)
+    await running.close()
+
+
 async def test_a_full_disk_costs_records_until_there_is_room_again(tmp_path, caplog):
     full = threading.Event()
     full.set()

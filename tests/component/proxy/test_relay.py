@@ -10,7 +10,7 @@ from clients import chat, request
 from conftest import until
 from engines import DONE, Peer, Received, chat_answer, chat_chunk, chat_events, event, healthy, raw, silent
 
-from proxy.exchange import UpstreamError
+from proxy.exchange import Exchange, UpstreamError
 from proxy.policy.outcome import Outcome, Phase, Reason
 
 OWN_USAGE = {"stream": True, "stream_options": {"include_usage": True}}
@@ -47,6 +47,30 @@ async def test_a_stream_keeps_the_chunks_it_came_with(start):
     assert exchange.outcome is Outcome.OK
     assert exchange.token_events == 3
     assert exchange.first_token is not None
+
+
+async def test_while_a_stream_runs_nothing_of_its_request_is_kept(start, tmp_path):
+    going_on = asyncio.Event()
+
+    async def script(_: Received, peer: Peer) -> None:
+        peer.stream_head()
+        await going_on.wait()
+        for one in chat_events(usage=True):
+            peer.chunk(one)
+        peer.send(b"0\r\n\r\n")
+
+    _engine, proxy = await start(script, recorder={"enabled": True, "directory": str(tmp_path)})
+    client = await proxy.client()
+    seen: list[Exchange] = []
+    proxy.app.engines.on_stream, told = seen.append, proxy.app.engines.on_stream
+    answer = asyncio.ensure_future(client.post(chat(**OWN_USAGE)))
+    await until(lambda: bool(seen))
+    assert seen[0].body == b""
+    assert seen[0].facts.blocks != ()
+    told(seen[0])
+    assert seen[0].facts.blocks == ()
+    going_on.set()
+    assert (await answer).whole
 
 
 @pytest.mark.parametrize("seed", range(6))
