@@ -56,8 +56,8 @@ class Delivery:
 
     Attributes:
         pass_on: takes `wire` and `payload` of each read, after `begin`.
-        pass_chunk: writes one whole chunk, known to hold no more than a token event, as it came; after `begin`. None
-            where the answer goes another way. Not to be used while `sifting`.
+        passes_chunks: one whole chunk, known to hold no more than a token event, goes to the client as it came, unless
+            `sifting`; after `begin`.
         started: the head was written: no status of ours can follow.
         holding: the body is kept until it is whole.
     """
@@ -71,8 +71,8 @@ class Delivery:
         "_own_chunks",
         "_sieve",
         "holding",
-        "pass_chunk",
         "pass_on",
+        "passes_chunks",
         "started",
     )
 
@@ -86,7 +86,7 @@ class Delivery:
         """The client can tell a whole body from one that was cut."""
         self._close = not client.keep_alive
         self.pass_on: Callable[[bytes, bytes], None] = self._splice
-        self.pass_chunk: Callable[[bytes], object] | None = None
+        self.passes_chunks = False
         self.started = False
         self.holding = False
 
@@ -176,9 +176,7 @@ class Delivery:
             self._own_chunks, self.pass_on = True, self._sift
         elif not head.chunked:
             self._own_chunks, self.pass_on = True, self._rechunk
-        transport = self._client.connection.transport
-        if head.chunked and transport is not None:
-            self.pass_chunk = transport.write  # one that has closed takes what is written, and drops it
+        self.passes_chunks = head.chunked
         return _CHUNKED
 
     def _write_head(self, head: Head, framing: Fields, body: bytes = b"") -> None:

@@ -214,7 +214,7 @@ class Relay:
         self._relayed += len(payload)
         delivery = self.delivery
         delivery.pass_on(wire, payload)
-        steady = scanner is not None and scanner.steady and delivery.pass_chunk is not None and not delivery.sifting
+        steady = scanner is not None and scanner.steady and delivery.passes_chunks and not delivery.sifting
         self.on_chunk = self._pass_chunk if steady and not self._connection.held_back else None  # type: ignore[union-attr]
 
     def _pass_chunk(self, wire: bytes) -> bool:
@@ -229,7 +229,9 @@ class Relay:
             pace.events += 1
         self._last_token = now
         self._relayed += size
-        self.delivery.pass_chunk(wire)  # type: ignore[misc]
+        transport = self._client.connection.transport
+        if transport is not None:
+            transport.write(wire)
         return True
 
     def _note_tokens(self, now: float, events: int) -> None:
