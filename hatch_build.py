@@ -51,7 +51,7 @@ def commit_of(root: Path) -> str:
     if told:
         return told
     if (root / ".git").exists():
-        commit = _git(root, "rev-parse", "HEAD")
+        commit = _git(root, "rev-parse", "--short=12", "HEAD")
         return f"{commit}-dirty" if commit and _git(root, "status", "--porcelain", "--untracked-files=no") else commit
     file = root / FILE
     return file.read_text().strip() if file.is_file() else ""

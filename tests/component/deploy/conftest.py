@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pytest
 
 from loadgen.children import free_address
+from tools.deploy import checkers
 
 PATIENCE_S = 30
 
@@ -41,6 +43,12 @@ class Proxy:
             self.process.kill()
             self.process.communicate()
         return self.process.returncode
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_ours(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("LANEWISE_")]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="session")
@@ -74,3 +82,32 @@ def ask():
             connection.close()
 
     return send
+
+
+@dataclass
+class Done:
+    """A program that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def check():
+    """Runs one of the programs that check deploy/: `check("hadolint", file)`."""
+    try:
+        environment = checkers.environment()
+    except checkers.UnavailableError as why:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(why))
+
+    def run(program, *arguments, **more):
+        command = [program, *map(str, arguments)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env={**environment, **more.pop("env", {})}, check=False, **more
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return run
