@@ -69,7 +69,7 @@ async def read_body(request: web.BaseRequest, limit: int, deadline_s: float) -> 
             chunks. A slow body is the client's own doing, so 408 is the honest word; overload never ends in it.
     """
     content = request.content
-    if content.is_eof():
+    if content.is_eof() and content.exception() is None:
         body = content.read_nowait()
         if len(body) > limit:
             raise _too_large(limit)

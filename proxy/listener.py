@@ -128,6 +128,7 @@ class ClientConnection(web.RequestHandler):
         body = self._body
         if body is not None and not body.is_eof() and body.exception() is None:
             body.set_exception(web.RequestPayloadError("the body does not follow its framing"))
+            body.feed_eof()  # else aiohttp reads on after the answer, and logs that it cannot
         return True
 
     def resume_reading(self, resume_parser: bool = True) -> None:

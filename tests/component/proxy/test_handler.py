@@ -228,13 +228,15 @@ async def test_whole_requests_are_served_though_rubbish_follows_them_at_once(sta
     assert len(engine.requests) == whole
 
 
-async def test_a_body_that_breaks_in_the_piece_of_its_head_is_a_400_at_once(start):
+async def test_a_body_that_breaks_in_the_piece_of_its_head_is_a_400_at_once(start, caplog):
     engine, proxy = await start(healthy)
     client = await proxy.client()
     head, _, _ = request(chat()).partition(b"Content-Length")
     client.send(head + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhelloXX\r\n\r\n")
     assert (await client.answer()).status == 400
+    assert await client.reader.read() == b""
     assert engine.requests == []
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_chunks_that_are_mostly_extensions_are_refused_and_small_chunks_are_not(start):
