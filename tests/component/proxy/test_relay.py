@@ -49,6 +49,34 @@ async def test_a_stream_keeps_the_chunks_it_came_with(start):
     assert exchange.first_token is not None
 
 
+async def test_a_chunk_for_a_client_that_has_just_left_is_dropped_without_a_word(start, caplog):
+    left = asyncio.Event()
+
+    async def script(_: Received, peer: Peer) -> None:
+        peer.stream_head()
+        for word in ("a", "b"):
+            peer.chunk(chat_chunk(word))
+        await left.wait()
+
+    _engine, proxy = await start(script)
+    client = await proxy.client()
+    answer = asyncio.ensure_future(client.post(chat(**OWN_USAGE)))
+    await until(lambda: any(relay.on_chunk for relay in proxy.app.engines._relays))
+    (relay,) = proxy.app.engines._relays
+    (connection,) = proxy.app._listener.connections
+    connection.transport.abort()
+    await asyncio.sleep(0)  # it is lost, and who serves it has not heard of that yet
+    assert connection.transport is None
+    late = chat_chunk("c")
+    relay._connection.data_received(b"%x\r\n%b\r\n" % (len(late), late))
+    exchange = await proxy.ended()
+    left.set()
+    assert exchange.outcome is Outcome.CLIENT_GONE
+    assert exchange.response_bytes == sum(len(chat_chunk(word)) for word in "abc")
+    assert "relaying failed" not in caplog.text
+    answer.cancel()
+
+
 async def test_while_a_stream_runs_nothing_of_its_request_is_kept(start, tmp_path):
     going_on = asyncio.Event()
 
