@@ -11,8 +11,6 @@ ID_HEX_CHARS: Final = 16
 
 _SEPARATOR: Final = "\x1e"
 _DIGEST_BYTES: Final = 16
-_AT_ONCE: Final = 2047
-"""Bytes. For a byte more hashlib lets other threads run, and a busy one gives the interpreter back after 5 ms only."""
 
 
 def prefix_chain(
@@ -42,10 +40,7 @@ def prefix_chain(
     link = blake2b(_bytes(start), key=blake2b(salt, digest_size=64).digest(), digest_size=_DIGEST_BYTES).digest()
     ids: list[str] = []
     for piece in _id_pieces(blocks, block_tokens) if token_ids else _text_pieces(blocks, block_tokens):
-        digest = blake2b(piece[:_AT_ONCE], key=link, digest_size=_DIGEST_BYTES)
-        for at in range(_AT_ONCE, len(piece), _AT_ONCE):
-            digest.update(piece[at : at + _AT_ONCE])
-        link = digest.digest()
+        link = blake2b(piece, key=link, digest_size=_DIGEST_BYTES).digest()
         ids.append(link.hex()[:ID_HEX_CHARS])
     return tuple(ids)
 
