@@ -26,11 +26,14 @@ class InForce:
     """What the last change that was applied changed, `key: before -> after`; nothing since the start."""
     verdict: str | None = None
     """What an operator judged of it: `keep` or `bad`."""
+    _hashed: tuple[Settings, str] | None = None
 
     @property
     def sha(self) -> str:
-        """Its hash."""
-        return self.settings.hash
+        """Its hash, which takes a millisecond to make: once for each configuration."""
+        if self._hashed is None or self._hashed[0] is not self.settings:
+            self._hashed = self.settings, self.settings.hash
+        return self._hashed[1]
 
     def take(self, settings: Settings, said: tuple[str, ...]) -> None:
         """Put another configuration in force, now."""

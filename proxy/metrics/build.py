@@ -22,6 +22,12 @@ def commit_of(package: str) -> str:
     return (found.read_text(COMMIT_FILE) or "").strip() or commit_in(found.read_text("direct_url.json"))
 
 
+@cache
+def version_of(package: str) -> str:
+    """Return the version of a package; its files are read once."""
+    return version(package)
+
+
 def release_of(package: str) -> str:
     """Return version and, where it is known, commit of a package, as people read it: `0.1.0 (commit 4f2d…)`."""
     commit = commit_of(package)

@@ -1,7 +1,6 @@
 """Everything that a scrape shows, and the observer behind it."""
 
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import version
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
@@ -10,7 +9,7 @@ from prometheus_client.registry import CollectorRegistry
 from proxy.backends import Backends
 from proxy.exchange import Exchange
 from proxy.inforce import InForce
-from proxy.metrics.build import commit_of
+from proxy.metrics.build import commit_of, version_of
 from proxy.metrics.lag import LoopLag
 from proxy.metrics.requests import RequestMetrics
 from proxy.metrics.senders import SenderMetrics
@@ -135,5 +134,5 @@ def own_families(*, lag: Histogram, in_force: InForce) -> Iterator[Metric]:
         "build_info",
         "Version that runs, always 1; commit is empty unless it was installed from a repository.",
         ("version", "commit"),
-        (((version("lanewise"), commit_of("lanewise")), 1.0),),
+        (((version_of("lanewise"), commit_of("lanewise")), 1.0),),
     )
