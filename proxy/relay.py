@@ -22,8 +22,6 @@ from proxy.wire import errors
 from proxy.wire.parts import ToldUsage, UsageTeller, tell_usage
 from proxy.wire.sse import StreamScanner, UsageRemover
 
-_SHORTEST_TIMER_S = 0.001
-"""uvloop's timers count milliseconds."""
 _EVENT_STREAM = b"text/event-stream"
 
 
@@ -75,7 +73,6 @@ class Relay:
         "_scanner",
         "_stalled_at",
         "_tail",
-        "_timer",
         "delivery",
         "on_chunk",
     )
@@ -99,7 +96,6 @@ class Relay:
         self._first_token: Callable[[], None] | None = on_first_token
         self._connection: Connection | None = None
         self._done: asyncio.Future[Broken | Stopped | None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._scanner: StreamScanner | None = None
         self._head: Head | None = None
         self._tail = b""
@@ -128,17 +124,16 @@ class Relay:
         client = self._client.connection
         self._connection = client.flow = connection
         self._done = asyncio.get_running_loop().create_future()
-        self._wait(self._patience.first_byte_s)
         self._exchange.attempts += 1
         self._exchange.sent = time.monotonic()
         try:
             connection.send(parts, self)
+            self._wait(self._patience.first_byte_s)
             del parts  # this frame lives as long as the stream
             if client.writing_paused:
                 connection.pause()  # it has not read the answer before this one yet
             return await self._done
         finally:
-            self._wait(None)
             client.flow = None
             self._note_body()
             if not self._done.done() or self._done.cancelled():
@@ -339,14 +334,10 @@ class Relay:
         exchange.finish_reason = scanner.finish_reason
         exchange.token_events = scanner.tokens
 
-    def _wait(self, seconds: float | None) -> None:
-        """Set the timer anew; None: not at all."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if seconds is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(_SHORTEST_TIMER_S, seconds), self._look_at_the_clock)
+    def _wait(self, seconds: float) -> None:
+        """Look at the clock again in so many seconds."""
+        assert self._connection is not None
+        self._connection.remind(seconds, self._look_at_the_clock)
 
     def _look_at_the_clock(self) -> None:
         """End an attempt whose backend fell silent; set the timer anew when it did not."""

@@ -6,6 +6,7 @@ closed alone, because vLLM takes a half-closed connection for a client that left
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -14,6 +15,8 @@ from proxy.exchange import UpstreamError
 from proxy.upstream.framing import BadFramingError, Framing
 from proxy.upstream.head import BadHeadError, Head, parse_head, split_head
 
+_SHORTEST_TIMER_S = 0.001
+"""uvloop's timers count milliseconds."""
 _log = logging.getLogger("lanewise")
 
 
@@ -65,10 +68,14 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_alarm",
+        "_alarm_at",
         "_buffer",
+        "_due",
         "_framing",
         "_keep_alive",
         "_on_chunk",
+        "_on_due",
         "_on_idle",
         "_on_lost",
         "_paused",
@@ -88,6 +95,10 @@ class Connection(asyncio.Protocol):
         self._framing: Framing | None = None
         self._on_chunk: Callable[[bytes], bool] | None = None
         """The receiver's, while the next byte begins a chunk."""
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
+        self._due = 0.0
+        self._on_due: Callable[[], None] | None = None
         self._buffer = b""
         self._keep_alive = False
         self._paused = False
@@ -124,10 +135,38 @@ class Connection(asyncio.Protocol):
         assert self._receiver is None
         assert self._transport is not None
         self._receiver = receiver
-        self._framing = self._on_chunk = None
+        self._framing = self._on_chunk = self._on_due = None
         self.touched = self.held_back = False
         for part in parts:
             self._transport.write(part)
+
+    def remind(self, seconds: float, on_due: Callable[[], None]) -> None:
+        """Call `on_due` once in so many seconds, unless another answer or another reminder has taken its place.
+
+        The timer stays from one request to the next and is set anew only to ring earlier: most requests end long before
+        their time-outs, and one timer for each would cost them more than all they are worth.
+        """
+        self._due, self._on_due = time.monotonic() + seconds, on_due
+        if self._alarm is None:
+            self._set_alarm(seconds)
+        elif self._due < self._alarm_at:
+            self._alarm.cancel()
+            self._set_alarm(seconds)
+
+    def _set_alarm(self, seconds: float) -> None:
+        self._alarm_at = self._due
+        self._alarm = asyncio.get_running_loop().call_later(max(_SHORTEST_TIMER_S, seconds), self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        if self._receiver is None or self._on_due is None:
+            return
+        left = self._due - time.monotonic()
+        if left > 0:
+            self._set_alarm(left)
+            return
+        on_due, self._on_due = self._on_due, None
+        on_due()
 
     def abort(self) -> None:
         """Close at once and forget the receiver; the engine sees the close and frees the sequence."""
@@ -188,7 +227,10 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever waits (asyncio)."""
-        self._transport = self._on_chunk = None
+        self._transport = self._on_chunk = self._on_due = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
         receiver, self._receiver = self._receiver, None
         self._on_lost(self)
         if receiver is None:

@@ -1,0 +1,59 @@
+"""The clock of a connection: one timer for request after request."""
+
+import asyncio
+from unittest.mock import Mock
+
+from proxy.upstream.connection import Connection
+
+PATIENCE_S = 5.0
+
+
+def connection(transport=None):
+    made = Connection(Mock(), Mock())
+    made.connection_made(transport or Mock(is_closing=lambda: False))
+    return made
+
+
+async def test_a_reminder_comes_when_it_is_due():
+    rung, one = asyncio.Event(), connection()
+    one.send([b"x"], Mock())
+    one.remind(0.0, rung.set)
+    async with asyncio.timeout(PATIENCE_S):
+        await rung.wait()
+
+
+async def test_an_earlier_reminder_takes_the_place_of_a_later_one():
+    rung, late, one = asyncio.Event(), Mock(), connection()
+    one.send([b"x"], Mock())
+    one.remind(1000.0, late)
+    one.remind(0.0, rung.set)
+    async with asyncio.timeout(PATIENCE_S):
+        await rung.wait()
+    late.assert_not_called()
+
+
+async def test_the_timer_of_an_earlier_request_serves_a_later_one_and_rings_only_for_it():
+    rung, before, one = asyncio.Event(), Mock(), connection()
+    one.send([b"x"], Mock())
+    one.remind(0.0, before)
+    one._receiver = None  # its answer came
+    one.send([b"y"], Mock())
+    one.remind(0.02, rung.set)
+    async with asyncio.timeout(PATIENCE_S):
+        await rung.wait()
+    before.assert_not_called()
+
+
+async def test_nobody_is_reminded_of_an_answer_that_has_come_or_on_a_connection_that_is_lost():
+    told, idle, lost, other = Mock(), connection(), connection(), connection()
+    for one in (idle, lost):
+        one.send([b"x"], Mock())
+        one.remind(0.0, told)
+    idle._receiver = None
+    lost.connection_lost(None)
+    rung = asyncio.Event()
+    other.send([b"x"], Mock())
+    other.remind(0.005, rung.set)  # due later than the others
+    async with asyncio.timeout(PATIENCE_S):
+        await rung.wait()
+    told.assert_not_called()
