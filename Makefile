@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-engine demo bench faults lock clean
+.PHONY: help install check test test-engine demo bench faults grafana-shots lock sbom clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -24,6 +24,7 @@ check: $(READY)  ## format, lint, types, import contracts, spelling
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/codespell
 	$(BIN)/validate-pyproject pyproject.toml
+	$(BIN)/python -m tools.check_floors
 
 test: $(READY)  ## all tests, about ten minutes on two cores
 	$(BIN)/pytest -n auto --dist worksteal -m "not real_engine and not alone"
@@ -41,8 +42,14 @@ bench: $(READY)  ## what the proxy costs, beside nginx (writes runs/bench/latest
 faults: $(READY)  ## bytes and behaviour that break proxies, each with its verdict (writes runs/faults/latest.json)
 	$(BIN)/python -m tests.faults --table
 
+grafana-shots: $(READY)  ## draw every dashboard with Grafana's own components, from a real run (node, Chromium, 15 minutes)
+	$(BIN)/python -m tools.grafana.shots
+
 lock: $(READY)  ## renew requirements.lock from pyproject.toml
 	$(BIN)/python tools/lock.py
+
+sbom: $(READY)  ## list what requirements.lock installs as CycloneDX (writes dist/sbom.cdx.json)
+	$(BIN)/python -m tools.sbom
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) runs dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

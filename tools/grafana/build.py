@@ -148,6 +148,8 @@ def _timeseries(panel: Panel) -> timeseries.Panel:
             .display_mode(common_models.LegendDisplayMode.TABLE)
             .placement(common_models.LegendPlacement.BOTTOM)
             .calcs(["mean", "max", "lastNotNull"])
+            .sort_by("Max")
+            .sort_desc(True)
         )
         .tooltip(
             common.VizTooltipOptions()
@@ -183,12 +185,14 @@ def _stat(panel: Panel) -> stat.Panel:
     steps = [models.Threshold(value=None, color=panel.base)]
     steps += [models.Threshold(value=value, color=colour) for value, colour in panel.steps]
     colours, graphs = common_models.BigValueColorMode, common_models.BigValueGraphMode
+    texts = common_models.BigValueTextMode
     one_moment = all(query.instant for query in panel.queries)
     made = (
         stat.Panel()
         .no_value(panel.nothing)
         .graph_mode(graphs.NONE if one_moment else graphs.AREA)
         .color_mode(colours.BACKGROUND if panel.filled else colours.VALUE)
+        .text_mode(texts.VALUE_AND_NAME if any(query.legend for query in panel.queries) else texts.VALUE)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
         .thresholds(dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(steps))
     )

@@ -34,7 +34,7 @@ TOKENS = "lanewise_output_tokens_total"
 GOOD = "lanewise_slo_good_total"
 CANDIDATE = 'job=~"$job", experiment="$candidate"'
 BASELINE = 'job=~"$job", experiment="$baseline"'
-LANES = 'lane=~"$lane"'
+LANES = 'lane=~"$lane", lane!="none"'
 SENT = 'outcome!~"invalid|too_long"'
 """All that a client sent and that could be answered: who gave up waiting is among them."""
 SHORT_LANE, LONG_LANE = 'lane="short"', 'lane="long"'
@@ -78,9 +78,12 @@ def _refused(by: str = "", window: str = R) -> Asking:
 
 
 def _in_time(by: str = "", window: str = R) -> Asking:
-    return lambda arm: share(
-        rate(GOOD, f"{arm}, {LANES}", by, window), rate(REQUESTS, f"{arm}, {LANES}, {SENT}", by, window)
-    )
+    def asking(arm: str) -> str:
+        whole = rate(REQUESTS, f"{arm}, {LANES}, {SENT}", by, window)
+        # Each series is extrapolated to the ends of the window by itself, so their quotient may pass 1 by a little.
+        return f"clamp_max({share(rate(GOOD, f'{arm}, {LANES}', by, window), whole)}, 1)"
+
+    return asking
 
 
 def _change(share_of: float, metric: str) -> str:
@@ -113,8 +116,8 @@ _GAIN = Row(
             decimals=2,
         ),
         panel(
-            "TTFT p99 缩短倍数",
-            "Times shorter",
+            "缩短倍数",
+            "Shorter by",
             "基线的 p99 除以候选的 p99;大于 1 更好。",
             "p99 of the baseline over p99 of the candidate; above 1 is better.",
             "suffix:x",
@@ -144,8 +147,8 @@ _GAIN = Row(
             decimals=2,
         ),
         _both(
-            "按时完成(占全部请求)",
-            "Answered in time, of all sent",
+            "按时完成",
+            "In time, of all sent",
             "TTFT 与每 token 时间均在通道目标内的比例;被拒绝、失败和放弃等待的都算未按时。",
             "Share within the deadlines of its lane; what was refused, failed or given up counts as not in time.",
             "percentunit",
@@ -172,7 +175,7 @@ _PRICE = Row(
         ),
         _both(
             "长请求 TTFT p99",
-            "Long requests, TTFT p99",
+            "Long",
             "从到达到首 token,含排队。",
             "From arrival to the first token, queue included.",
             "s",
@@ -182,7 +185,7 @@ _PRICE = Row(
             decimals=1,
         ),
         _both(
-            "每 token 时间 p95",
+            "TPOT p95",
             "TPOT p95",
             "首 token 之后每个输出 token 的平均时间。",
             "Mean time per output token after the first.",
@@ -193,7 +196,7 @@ _PRICE = Row(
         ),
         _both(
             "端到端 p95",
-            "End to end p95",
+            "Whole",
             "从到达到最后一个字节,仅成功的请求。",
             "From arrival to the last byte, of requests that ended ok.",
             "s",
@@ -204,7 +207,7 @@ _PRICE = Row(
         ),
         _both(
             "输出 token/秒",
-            "Output tokens/s",
+            "Tokens/s",
             "吞吐。",
             "Throughput.",
             "short",
@@ -214,8 +217,8 @@ _PRICE = Row(
             decimals=0,
         ),
         _both(
-            "请求/秒(应相同)",
-            "Requests/s (alike?)",
+            "请求/秒",
+            "Requests/s",
             "只有两侧负载相同才可比较。",
             "Only with the same load the two can be compared.",
             "reqps",
@@ -229,7 +232,7 @@ _PRICE = Row(
 
 
 def _beside(zh: str, en: str, about_zh: str, about_en: str, unit: str, *, asking: Asking, **more: Any) -> Panel:
-    return panel(zh, en, about_zh, about_en, unit, *_arms(asking), height=8, arms=True, **more)
+    return panel(zh, en, about_zh, about_en, unit, *_arms(asking), height=10, arms=True, **more)
 
 
 def _over_time_of(share_of: float, metric: str, lane: str = LANES) -> Asking:
@@ -266,8 +269,8 @@ _BESIDE = Row(
             asking=_refused("lane"),
         ),
         _beside(
-            "按时完成(占全部请求)",
-            "Answered in time, of all sent",
+            "按时完成",
+            "In time, of all sent",
             "在通道的 TTFT 与 TPOT 目标内的比例。",
             "Share within the lane's deadlines.",
             "percentunit",

@@ -28,7 +28,7 @@ class Words:
     en: str
 
     def __str__(self) -> str:
-        return f"{self.zh} / {self.en}"
+        return self.zh if self.zh == self.en else f"{self.zh} / {self.en}"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Panel:
     queries: tuple[Query, ...]
     kind: Literal["timeseries", "stat", "heatmap"] = "timeseries"
     width: int = 12
-    height: int = 8
+    height: int = 9
     steps: tuple[tuple[float, str], ...] = ()
     """Where a value gets another colour."""
     base: str = "green"

@@ -30,10 +30,13 @@ from tools.grafana.nouns import (
 
 FAULTS = 'outcome=~"backend_error|backend_timeout|truncated"'
 REFUSED = 'outcome=~"rejected|expired"'
+SEEN = 'last_over_time(lanewise_build_info{job=~"$job"}[$__range])'
+"""Targets that are, or within the screen were, lanewise: with all jobs chosen, others are not."""
+OURS = f"and on (job, instance) lanewise_build_info{{{J}}}"
 
 
 def _stat(zh: str, en: str, about_zh: str, about_en: str, unit: str, *queries: Query, **more: Any) -> Panel:
-    return panel(zh, en, about_zh, about_en, unit, *queries, kind="stat", width=3, height=4, **more)
+    return panel(zh, en, about_zh, about_en, unit, *queries, kind="stat", width=6, height=4, **more)
 
 
 _NOW = Row(
@@ -106,17 +109,20 @@ _NOW = Row(
             "Prometheus 抓取失败的 lanewise 进程数。",
             "lanewise processes that Prometheus cannot scrape.",
             "none",
-            Query('count(up{job=~"$job"} == 0) or vector(0)'),
+            Query(f'count(up{{job=~"$job"}} == 0 and on (job, instance) {SEEN}) or vector(0)'),
             steps=((1, "red"),),
         ),
         _stat(
             "配置代次",
             "Config generation",
-            "每次生效的配置加一;悬停可见哈希与实验名。",
-            "Rises with each configuration that is applied.",
+            "每次生效的配置加一;名字为实验名与配置哈希。",
+            "Rises with each configuration that is applied; named by experiment and hash of the configuration.",
             "none",
-            Query(f"max by (instance) (lanewise_config_generation{{{J}}})", "{{instance}}"),
-            Query(f"lanewise_config_info{{{J}}}", "{{sha}} {{experiment}}"),
+            Query(
+                f"max by (experiment, sha) (lanewise_config_info{{{J}}} * on (job, instance) group_left () "
+                f"lanewise_config_generation{{{J}}})",
+                "{{experiment}} {{sha}}",
+            ),
         ),
     ),
 )
@@ -337,9 +343,9 @@ _FAULTS = Row(
             about=Words(zh="lanewise 进程自身。", en="Of the process itself."),
             unit="percentunit",
             queries=(
-                Query(f"rate(process_cpu_seconds_total{{{J}}}[{R}])", "{{instance}} CPU"),
-                Query(f"process_resident_memory_bytes{{{J}}}", "{{instance}} RSS", unit="bytes"),
-                Query(f"process_open_fds{{{J}}}", "{{instance}} fds", unit="short"),
+                Query(f"rate(process_cpu_seconds_total{{{J}}}[{R}]) {OURS}", "{{instance}} CPU"),
+                Query(f"process_resident_memory_bytes{{{J}}} {OURS}", "{{instance}} RSS", unit="bytes"),
+                Query(f"process_open_fds{{{J}}} {OURS}", "{{instance}} fds", unit="short"),
             ),
         ),
         Panel(
