@@ -5,7 +5,7 @@ import datetime as dt
 import json as jsonlib
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -34,7 +34,7 @@ FRAGMENT = "measured.yaml"
 LEAST_REQUESTS = 50
 """Of a level: a p95 of fewer says little."""
 TIMES_IN_FLIGHT = 5
-"""A level of concurrency sends at least so many times as many requests as are in flight."""
+"""A level sends at least so many times as many requests as are in flight."""
 
 
 @Parameter(name="*", group=Group("Requests"))
@@ -92,7 +92,7 @@ def knee(
     factor
         Between two levels, at most 1.25.
     requests
-        Requests of one level; a level of concurrency has at least five times as many as are in flight.
+        Requests of one level; it has at least five times as many as are in flight.
     settle
         Requests sent before this time of a level are not counted; those that fill it up never are.
     valid_for
@@ -111,7 +111,7 @@ def knee(
     done: list[Level] = []
     stopped, folder = ALL_LEVELS, None
     for asked in levels(lowest, highest, factor, whole=by == "concurrency"):
-        folder = replayed(_one(whole, by, asked, requests))
+        folder = replayed(_one(whole, by, asked, rows_of(by, asked, requests, done)))
         if not folder.manifest().get("complete"):
             stopped = "it was interrupted"
             break
@@ -152,8 +152,20 @@ def _check_requests(options: ReplayOptions, source: SourceOptions, requests: int
         raise UsageError("--rows and --rate: knee sets them for every level; leave them out, --requests is the number")
 
 
-def _one(whole: ReplayOptions, by: str, asked: float, requests: int) -> ReplayOptions:
-    rows = requests if by == "rate" else max(requests, TIMES_IN_FLIGHT * int(asked))
+def rows_of(by: str, asked: float, requests: int, done: Sequence[Level]) -> int:
+    """Return how many requests a level sends: enough that most of them neither fill it nor run dry.
+
+    Args:
+        by: concurrency or rate.
+        asked: the level.
+        requests: at least so many.
+        done: the levels before it. They tell what a rate keeps in flight, and the next rate at least as much.
+    """
+    in_flight = asked if by == "concurrency" else max((level.in_flight for level in done), default=0.0) * WIDEST_FACTOR
+    return max(requests, TIMES_IN_FLIGHT * math.ceil(in_flight))
+
+
+def _one(whole: ReplayOptions, by: str, asked: float, rows: int) -> ReplayOptions:
     return dataclasses.replace(
         whole,
         out=whole.out / f"level-{asked:g}",

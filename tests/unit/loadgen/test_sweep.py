@@ -8,7 +8,7 @@ import pytest
 from loadgen.cli import main
 from loadgen.knee import Level, knee
 from loadgen.summary import Slo
-from loadgen.sweep import fragment, level_of, too_short
+from loadgen.sweep import fragment, level_of, rows_of, too_short
 from proxy.settings import load
 
 BACKEND = "backends: [http://127.0.0.1:8000]\nscheduling: {drop_factor: 2}\n"
@@ -64,6 +64,12 @@ def test_a_level_on_which_nothing_completed_has_no_latency(made):
 def test_a_level_for_which_the_trace_is_too_short_is_not_read(requests, by, asked, needs):
     said = too_short({"plan": {"requests": requests}}, by, asked)
     assert said is None if needs is None else needs in said
+
+
+def test_a_level_sends_five_times_what_it_keeps_in_flight():
+    before = [Level(2.0, 8.0, 100, 2.0, 1.0, 0.03, 0.1, 0.0), Level(2.5, 40.0, 100, 2.5, 1.0, 0.05, 0.1, 0.0)]
+    assert [rows_of("concurrency", asked, 100, before) for asked in (8, 64)] == [100, 320]
+    assert [rows_of("rate", 3.125, 100, done) for done in ([], before[:1], before)] == [100, 100, 250]
 
 
 def test_the_fragment_is_read_by_lanewise_after_its_own_configuration(tmp_path):
