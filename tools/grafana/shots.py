@@ -108,6 +108,18 @@ def empty(watched: Prometheus, scene: Scene) -> list[str]:
     return [f"{name}: {line}" for name, board in boards().items() for line in findings(watched, board, screen)]
 
 
+def _emptied(folder: Path) -> None:
+    """Remove what a run before has left.
+
+    Raises:
+        FileExistsError: what is there is something else.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / "prometheus").is_dir():
+            raise FileExistsError(f"--out {folder}: holds something else than such a run; name another folder")
+        shutil.rmtree(folder)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -124,7 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
         if asked.again:
             scene = Scene.read(asked.out)
         else:
-            shutil.rmtree(asked.out, ignore_errors=True)
+            _emptied(asked.out)
             scene = play(asked.out, minutes=asked.minutes, rate=asked.rate, seed=asked.seed)
         with replayed(scene) as watched:
             pictures = draw(watched, scene, page, asked.out, asked.theme)

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tools.grafana.check import boards
-from tools.grafana.shots import SOURCES, built, cache, chromium
+from tools.grafana.shots import SOURCES, built, cache, chromium, main
 
 
 def read(name):
@@ -42,3 +42,12 @@ def test_what_is_missing_on_the_machine_is_said(monkeypatch, tmp_path):
     monkeypatch.delenv("CHROMIUM", raising=False)
     with pytest.raises(FileNotFoundError, match="set CHROMIUM to its file"):
         chromium()
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("tools.grafana.shots.built", lambda folder: folder)
+    monkeypatch.setattr("tools.grafana.shots.chromium", lambda: "")
+    (tmp_path / "letters").mkdir()
+    assert main(["--out", str(tmp_path)]) == 1
+    assert "holds something else" in capsys.readouterr().err
+    assert (tmp_path / "letters").is_dir()
