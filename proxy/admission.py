@@ -318,9 +318,13 @@ class Admission:
         ticket_id = turn.ticket.id
         del self._turns[ticket_id]
         turn.end_on_paper()
-        self.apply(
-            self.dispatcher.leave(time.monotonic(), ticket_id, turn.ending, turn.output_tokens, turn.cached_tokens)
+        effects = self.dispatcher.leave(
+            time.monotonic(), ticket_id, turn.ending, turn.output_tokens, turn.cached_tokens
         )
+        if effects:
+            self.apply(effects)
+        elif self.on_change is not None:  # nothing is due sooner because somebody left: the timer may stay
+            self.on_change()
 
     def _arm(self) -> None:
         at = self.dispatcher.next_wake()

@@ -247,13 +247,15 @@ class Dispatcher:
 
     def next_wake(self) -> float | None:
         """Return when `wake` has something to do; None while nothing is due ever."""
-        at = min(self._granting.refunds.next(), self._granting.look_at)
-        if self._granting.eases_at < at and any(queue.size for queue in self._board.pools.queues):
-            at = self._granting.eases_at
-        for queue in self._board.pools.queues:
-            at = min(at, queue.next_timer())
-        if self._board.lanes[-1].fed and any(queue.size for queue in self._board.lanes[-1].queues):
-            at = min([at, *(backend.pause_until for backend in self._board.backends if backend.pause_until)])
+        board, granting, waits = self._board, self._granting, False
+        at = min(granting.refunds.next(), granting.look_at)
+        for queue in board.pools.queues:
+            if queue.size:
+                waits, at = True, min(at, queue.next_timer())
+        if waits:
+            at = min(at, granting.eases_at)
+            if board.lanes[-1].fed and any(queue.size for queue in board.lanes[-1].queues):
+                at = min([at, *(backend.pause_until for backend in board.backends if backend.pause_until)])
         return None if at == NEVER else at
 
     # ------------------------------------------------------------------ orders
