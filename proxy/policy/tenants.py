@@ -276,4 +276,6 @@ def reopened(ledger: Ledger | None, fairness: Fairness | None, jobs: Iterable[Jo
         if job.backend is not None or (job.feed is not None and job.feed.home is not None):
             job.charged = True
             job.account.running += job.ticket.sequences
+            job.account.granted += 1
+            job.account.granted_tokens += job.ticket.prompt_tokens
     return ledger

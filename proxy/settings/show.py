@@ -60,7 +60,7 @@ def differing(loaded: Loaded) -> dict[str, Any]:
 
 def missing_whys(loaded: Loaded) -> tuple[str, ...]:
     """Return the differing keys that no `why` explains; addresses, directories and engines explain themselves."""
-    secrets = {"recorder.salt", "probes.api_key", "tenants.salt"}
+    secrets = {"recorder.salt", "probes.api_key", "tenants.salt", "sharing.password"}
     obvious = {"listen", "admin", "backends", "state_dir", "recorder.directory", *secrets, *OBVIOUS}
     why = loaded.settings.why
     plain = tuple(

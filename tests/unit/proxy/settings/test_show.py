@@ -107,7 +107,7 @@ def test_each_key_of_a_backend_asks_for_a_why_of_its_own(tmp_path):
 
 @pytest.mark.parametrize("key", [path for path in leaves(Settings) if path not in {"why", "backends"}])
 def test_every_key_that_differs_asks_for_a_why_or_explains_itself(key):
-    secrets = {"recorder.salt", "probes.api_key", "tenants.salt"}
+    secrets = {"recorder.salt", "probes.api_key", "tenants.salt", "sharing.password"}
     files = {f"auth.{name}" for name in ("keys_file", "keys_env", "admin_key_file", "admin_key_env")}
     files |= {"tls.certificate", "tls.key", "tls.client_ca"}
     explains_itself = {"listen", "admin", "state_dir", "recorder.directory", *secrets, *files}
@@ -117,6 +117,7 @@ def test_every_key_that_differs_asks_for_a_why_or_explains_itself(key):
         "limits.body": [("lanes.short.queue.bytes", "1TiB"), ("lanes.long.queue.bytes", "1TiB")],
         "lanes.short.max_prompt_tokens": [("lanes.short.queue.tokens", "5m")],
         "tls.key": [("tls.certificate", "here")],
+        "sharing.store": [("share", "1/2")],
         "tls.client_ca": [("tls.certificate", "here")],
         "priority.tenants": [("tenants.by", "key"), ("tenants.named", '[{"name": "acme"}]')],
     }
@@ -150,6 +151,11 @@ def _other(key):
         "measured.date": "2026-11-30",
         "tracing.endpoint": "http://127.0.0.1:4318/v1/traces",
         "limits.prompt_tokens": "1m",
+        "share": "1/3",
+        "sharing.store": "redis://127.0.0.1:6379/0",
+        "sharing.timeout": "60ms",
+        "sharing.lease": "2s",
+        "sharing.recovery": "40s",
         "limits.body": "300MiB",
         "scheduling.drop_factor": 3,
         "scheduling.adaptive.floor": 9,
