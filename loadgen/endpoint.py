@@ -147,9 +147,7 @@ async def _serve() -> None:
     await runner.setup()
     manager = runner.server
     assert manager is not None
-    server = await loop.create_server(
-        lambda: Reading(manager, loop=loop, access_log=None), "127.0.0.1", 0, backlog=4096
-    )
+    server = await loop.create_server(lambda: Reading(manager, loop=loop), "127.0.0.1", 0, backlog=4096)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     await loop.run_in_executor(None, sys.stdin.read)
