@@ -94,6 +94,8 @@ async def _measure(asked: argparse.Namespace, listen: str, admin: str) -> dict[s
             await asyncio.sleep(max(0.0, asked.window - (perf_counter() - start)))
             windows.append((scraped, start, perf_counter()))
         for stream in streams:
+            if stream.done():
+                stream.result()  # it ended before its time, and says why
             stream.cancel()
         await asyncio.gather(*streams, return_exceptions=True)
     return {
