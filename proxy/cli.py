@@ -172,6 +172,7 @@ _NOTHING = Source()
 def serve(source: Source = _NOTHING) -> int:
     """Start the proxy. SIGTERM or Ctrl-C lets running requests finish, then ends it."""
     _check_import_names()
+    _check_floors()
     loaded, flags = source.load(), source.flags()
     from proxy.app import StartError, run  # noqa: PLC0415
     from proxy.settings import ConfigurationError, load  # noqa: PLC0415
@@ -203,6 +204,7 @@ def validate(
     from proxy.settings.show import missing_whys  # noqa: PLC0415
 
     try:
+        _check_floors()
         loaded = source.load()
         doubts = _read_files(loaded)
     except CommandError as error:
@@ -498,6 +500,14 @@ def _check_import_names() -> None:
             f"the package {owners[0]} is installed into the same environment and also owns the import name `proxy`: "
             "install lanewise into an environment of its own",
         )
+
+
+def _check_floors() -> None:
+    from proxy.floors import too_old  # noqa: PLC0415
+
+    old = too_old()
+    if old:
+        raise CommandError(FAILED, *old)
 
 
 def _admin(source: Source) -> "Address":

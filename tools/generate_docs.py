@@ -1,4 +1,4 @@
-"""Write what is generated from the sources: docs/configuration.md, docs/metrics.md, config/full.yaml.
+"""Write what is generated: docs/configuration.md, docs/metrics.md, docs/dependencies.md, config/full.yaml.
 
 `python tools/generate_docs.py` writes them; with `--check` it says which are out of date and exits with 1.
 """
@@ -14,6 +14,7 @@ from loadgen.telemetry.exposed import LoadMetrics, RunFacts, Running
 from proxy.backends import BackendView, State
 from proxy.credentials import Credentials
 from proxy.exchange import Exchange
+from proxy.floors import floors
 from proxy.inforce import InForce
 from proxy.keys import Keyring
 from proxy.metrics.lengths import length_families
@@ -42,6 +43,7 @@ def documents() -> dict[str, str]:
     return {
         "docs/configuration.md": configuration(),
         "docs/metrics.md": metrics(),
+        "docs/dependencies.md": dependencies(),
         "config/full.yaml": full_file(),
     }
 
@@ -70,6 +72,17 @@ MiB, GiB, TiB). A bare number where a unit is needed is refused. A count is a wh
 The smallest file that works is [config/minimal.yaml](../config/minimal.yaml); every key at its default is in
 [config/full.yaml](../config/full.yaml).
 """
+_DEPENDENCIES = """# Why each dependency, and why at least this version
+
+<!-- Generated from proxy/floors.toml by tools/generate_docs.py. Change the rows there. -->
+
+`make check` holds this table against `pyproject.toml` and against what is installed. `lanewise serve` does not start on
+anything older, `lanewise validate` and `lanewise doctor` name it. `make sbom` lists everything in `requirements.lock`
+([security.md](security.md)).
+
+| package | floor | why it is here | why this floor |
+|---|---|---|---|
+"""
 _METRICS = """# Metrics
 
 <!-- Generated from proxy/metrics by tools/generate_docs.py. Change the texts there. -->
@@ -82,6 +95,12 @@ unknown: an unknown value has no series. Scrape every 15 s.
 | metric | type | labels | meaning |
 |---|---|---|---|
 """
+
+
+def dependencies() -> str:
+    """Write the table of dependencies from proxy/floors.toml."""
+    rows = (f"| {one.package} | {one.version} | {one.purpose} | {one.reason} |\n" for one in floors())
+    return _DEPENDENCIES + "".join(rows)
 
 
 def configuration() -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from proxy.cli import _NOTHING, DONE, FAILED, GATE, USAGE, CommandError, Source, _admin, _print_json
+from proxy.cli import _NOTHING, DONE, FAILED, GATE, USAGE, CommandError, Source, _admin, _admin_key, _print_json
 
 
 def doctor(
@@ -39,7 +39,7 @@ def doctor(
     except ValueError as error:
         raise CommandError(USAGE, f"--apart {apart}: {error}") from None
     own = source.names_engines
-    called = Visit(source.load().settings if own else None, _admin(source), trace, seconds)
+    called = Visit(source.load().settings if own else None, _admin(source), trace, seconds, _admin_key(source))
     try:
         result, asked = visit(called, dt.datetime.now(dt.UTC).date())
     except GatherError as error:

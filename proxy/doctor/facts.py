@@ -111,6 +111,20 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
+class Guards:
+    """What was found out about packages, keys and certificates; one sentence each."""
+
+    old: tuple[str, ...] = ()
+    """Packages below their floor."""
+    unread: tuple[str, ...] = ()
+    """Files and variables that cannot be used."""
+    doubts: tuple[str, ...] = ()
+    """What is doubtful about those that can."""
+    own: bool = True
+    """The configuration is given here; False: a proxy told it, which may read what we may not."""
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """All that is known."""
 
@@ -121,6 +135,7 @@ class Case:
     traffic: Traffic | None = None
     told_hash: str | None = None
     """Hash of the settings, where a proxy told them: without secrets and digests of keys they would have another."""
+    guards: Guards = Guards()
 
     @property
     def config(self) -> str:

@@ -12,8 +12,10 @@ from urllib.parse import urlsplit
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.backends.probing import tls_cause
 from proxy.doctor.facts import EngineFacts, ProxyFacts
 from proxy.settings import Address, Backend, Settings
+from proxy.upstream.access import Access, problem_of
 from proxy.wire.startflags import StartFlags, parse_flags, parse_server_info
 from proxy.wire.vllm import EngineMetrics, parse_metrics
 
@@ -52,8 +54,21 @@ class Answer:
 class Asker:
     """Asks over HTTP, with a time limit and a size limit for each answer. An async context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, admin_key: str | None = None) -> None:
         self._session: aiohttp.ClientSession
+        self._access: dict[str, Access] = {}
+        self.admin_key = admin_key
+        """Key of the proxy's admin listener."""
+
+    def let_in(self, settings: Settings, access: Mapping[str, Access]) -> None:
+        """Take how to come in at the engines of a configuration, by name."""
+        self._access = {one.url: access[one.label] for one in settings.backends if one.label in access}
+
+    def tls(self, url: str) -> ssl.SSLContext | None:
+        """Return what a connection to an engine is made with, by its base URL; None: it is not encrypted."""
+        if not url.startswith("https:"):
+            return None
+        return self._access.get(url, Access()).context or ssl.create_default_context()
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -77,9 +92,11 @@ class Asker:
         Raises:
             GatherError: no answer; the text says why.
         """
+        access = self._access.get("/".join(url.split("/", 3)[:3]), Access())
+        key, tls = access.key or key, access.context or True
         headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
         try:
-            async with self._session.get(url, headers=headers, allow_redirects=False) as answer:
+            async with self._session.get(url, headers=headers, allow_redirects=False, ssl=tls) as answer:
                 parts, size = [], 0
                 async for part in answer.content.iter_any():
                     parts.append(part)
@@ -111,7 +128,7 @@ async def _ask_engine(asker: Asker, settings: Settings, backend: Backend, apart_
     key = settings.probes.api_key.get_secret_value() if settings.probes.api_key is not None else None
     looks, (closed_s, watched), version, models, info = await asyncio.gather(
         _look_twice(asker, url, apart_s),
-        watch_idle(url, wait_s),
+        watch_idle(url, wait_s, asker.tls(url)),
         _document(asker, url + "/version"),
         _document(asker, url + "/v1/models", key),
         _document(asker, url + "/server_info?config_format=json"),
@@ -147,8 +164,8 @@ async def ask_proxy(asker: Asker, address: Address) -> ProxyFacts | None:
     """Ask the admin listener of a proxy; None: nobody is there, or it is no lanewise."""
     base = f"http://{reachable(address)}"
     try:
-        status = (await asker.get(base + "/status.json")).document()
-        metrics = await asker.get(base + "/metrics")
+        status = (await asker.get(base + "/status.json", asker.admin_key)).document()
+        metrics = await asker.get(base + "/metrics", asker.admin_key)
     except GatherError:
         return None
     if not isinstance(status, dict) or "lanes" not in status:
@@ -164,7 +181,7 @@ async def ask_settings(asker: Asker, address: Address) -> tuple[Settings, str]:
     """
     url = f"http://{reachable(address)}/config.json"
     try:
-        document = (await asker.get(url)).document()
+        document = (await asker.get(url, asker.admin_key)).document()
         return Settings.model_validate(document["settings"]), str(document["config"])
     except (GatherError, KeyError, TypeError, ValueError) as error:
         why = str(error) if isinstance(error, GatherError) else "its configuration is not understood by this version"
@@ -189,18 +206,18 @@ def reachable(address: Address) -> Address:
     return Address(host, address.port)
 
 
-async def watch_idle(url: str, wait_s: float) -> tuple[float | None, bool]:
+async def watch_idle(url: str, wait_s: float, tls: ssl.SSLContext | None = None) -> tuple[float | None, bool]:
     """Make one request on a connection of its own, and watch how soon the engine closes it afterwards.
 
     Args:
         url: base URL of the engine.
         wait_s: how long to watch.
+        tls: for an encrypted connection; None: it is not.
 
     Returns:
         After how many seconds it was closed (None: not within `wait_s`), and whether it could be watched at all.
     """
     parts = urlsplit(url)
-    tls = ssl.create_default_context() if parts.scheme == "https" else None
     port = parts.port or (443 if tls else 80)
     writer: asyncio.StreamWriter | None = None
     try:
@@ -274,6 +291,8 @@ def _source(told: StartFlags, written: StartFlags) -> str:
 def _why(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if (cause := tls_cause(error)) is not None:
+        return f"cannot connect: {problem_of(cause)}"
     if isinstance(error, aiohttp.ClientConnectorError) and error.errno:
         return f"cannot connect: {os.strerror(error.errno)}"
     return str(error) or type(error).__name__

@@ -16,6 +16,7 @@ from loadgen.sim.server import EngineServer, ServerOptions
 from proxy import cli
 from proxy.doctor.finding import Severity, diagnosis
 from proxy.doctor.visit import Visit, gather, judge
+from proxy.floors import installed_version, too_old
 from proxy.settings import Address, Settings
 
 TODAY = dt.date(2026, 11, 30)
@@ -54,6 +55,10 @@ class World:
     prompts: tuple[int, int, int] = (1000, 0, 0)
     """How many, how many of them over 2048 tokens, how many over 8192."""
     parts: int = 0
+    variables: dict = field(default_factory=dict)
+    """Of the environment that the doctor runs in."""
+    packages: dict = field(default_factory=dict)
+    """Versions that are installed, where they are others than here."""
     estimates: tuple[int, int] = (0, 1000)
     """How many were below 0.75 and below 1.25 of the truth, of a thousand."""
 
@@ -156,7 +161,15 @@ MEASURED = {"date": "2026-11-20", "concurrency": 32, "engine_version": "0.32.0",
 
 def examined(world: World):
     """What the doctor says of a world."""
-    return asyncio.run(_examined(world))  # one loop is enough: the command makes its own
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in world.variables.items():
+            patch.setenv(name, value)
+        patch.setattr("proxy.doctor.visit.too_old", lambda: too_old(lambda name: _version_in(world, name)))
+        return asyncio.run(_examined(world))  # one loop is enough: the command makes its own
+
+
+def _version_in(world: World, package: str) -> str:
+    return world.packages.get(package) or installed_version(package)
 
 
 async def _examined(world: World):
@@ -210,6 +223,11 @@ PLANTED = {
     "ranks_not_pinned": World(ranks=4, **OFF),
     "prompt_tokens_details_off": World(flags="--max-num-seqs 256"),
     "installments_do_not_pay": World(parts=100, proxy={"installment_hit_ratio": 0.6, "recomputed_tokens": 9000}),
+    "old_dependency": World(packages={"aiohttp": "3.9.0"}),
+    "credentials_unreadable": World(settings={"auth": {"keys_env": "KEYS_THAT_NOBODY_SET"}}),
+    "credentials_doubtful": World(
+        settings={"auth": {"keys_env": "SOME_KEYS"}}, variables={"SOME_KEYS": "sk-0123456789-client search"}
+    ),
     "estimate_poor": World(estimates=(200, 700)),
 }
 

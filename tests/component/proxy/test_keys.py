@@ -11,6 +11,7 @@ from engines import healthy
 from proxy.policy.outcome import Outcome, Reason
 from proxy.settings import ConfigurationError, Settings
 
+LOOPS = ("uvloop",)
 CLIENT, SEARCH, ADMIN = "sk-client-0123456789", "sk-search-0123456789", "sk-admin-0123456789"
 ENGINE = "engine-key-0123456789"
 BATCH = "sk-batch-0123456789"
