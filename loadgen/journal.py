@@ -95,7 +95,8 @@ class Journal:
         self.path = path
         self._lost: StopError | None = None
         self._manifest = {"schema": MANIFEST_SCHEMA, "complete": False, **manifest}
-        self._pending: list[bytes] = []
+        self._pending = bytearray()
+        """Lines in one piece of memory: many small ones scatter over the heap, and it is never given back."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._shots = (path / SHOTS).open("wb", buffering=0)
@@ -109,7 +110,7 @@ class Journal:
 
     def add(self, result: Result) -> None:
         """Take one finished shot; it reaches the file with the next flush."""
-        self._pending.append(orjson.dumps(result.line(), option=orjson.OPT_APPEND_NEWLINE))
+        self._pending += orjson.dumps(result.line(), option=orjson.OPT_APPEND_NEWLINE)
 
     def flush(self) -> None:
         """Write what has come since the last flush.
@@ -120,8 +121,7 @@ class Journal:
         """
         if self._lost is not None:
             raise self._lost
-        block = b"".join(self._pending)
-        self._pending.clear()
+        block, self._pending = self._pending, bytearray()
         try:
             with _told(self.path):
                 _write_all(self._shots, block)
@@ -176,7 +176,7 @@ def _told(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _write_all(file: IO[bytes], block: bytes) -> None:
+def _write_all(file: IO[bytes], block: bytes | bytearray) -> None:
     view = memoryview(block)
     while view:
         view = view[file.write(view) :]
