@@ -56,8 +56,25 @@ def check_head(request: web.BaseRequest) -> paths.Route:
     return route
 
 
+def body_at_hand(request: web.BaseRequest, limit: int) -> bytes | None:
+    """Return the whole body where all of it has come with the head, as most do; None: it is to be waited for.
+
+    Raises:
+        EndedError: 413 over the limit, 400 for chunks that are mostly framing.
+    """
+    content = request.content
+    if not content.is_eof() or content.exception() is not None:
+        return None
+    body = content.read_nowait()
+    if len(body) > limit:
+        raise _too_large(limit)
+    if "Transfer-Encoding" in request.headers:
+        _check_chunks(request, len(body))
+    return body
+
+
 async def read_body(request: web.BaseRequest, limit: int, deadline_s: float) -> bytes:
-    """Read the whole body.
+    """Wait for the whole body.
 
     Args:
         request: its head was accepted.
@@ -68,14 +85,6 @@ async def read_body(request: web.BaseRequest, limit: int, deadline_s: float) -> 
         EndedError: 413 over the limit (at once when Content-Length says so), 408 past the deadline, 400 for broken
             chunks. A slow body is the client's own doing, so 408 is the honest word; overload never ends in it.
     """
-    content = request.content
-    if content.is_eof() and content.exception() is None:
-        body = content.read_nowait()
-        if len(body) > limit:
-            raise _too_large(limit)
-        if "Transfer-Encoding" in request.headers:
-            _check_chunks(request, len(body))
-        return body
     length = request.content_length
     if length is not None and length > limit:
         raise _too_large(limit)

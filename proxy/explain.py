@@ -36,16 +36,13 @@ class Explanations:
         self._in_force = in_force
         self._estimator = estimator
         self._kept: deque[Exchange] = deque(maxlen=in_force.settings.explain.keep)
+        self.wanted = self._kept.maxlen != 0
+        """Whether the choice of a backend is to be kept for explanations."""
         self._configurations = {in_force.sha: in_force.settings}
         """The latest that were in force, by their hash: requests outlive the one they began under."""
 
     def __repr__(self) -> str:
         return f"<Explanations of {len(self._kept)} requests>"
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the choice of a backend is to be kept for explanations."""
-        return self._kept.maxlen != 0
 
     def configure(self, settings: Settings) -> None:
         """Keep as many as the settings say; the oldest go first."""
@@ -55,6 +52,7 @@ class Explanations:
             del self._configurations[next(iter(self._configurations))]
         if settings.explain.keep != self._kept.maxlen:
             self._kept = deque(self._kept, maxlen=settings.explain.keep)
+            self.wanted = self._kept.maxlen != 0
 
     def asked(self, request: web.BaseRequest) -> bool:
         """Return whether a request wants its answer to say what was decided, and may have that."""

@@ -114,8 +114,9 @@ class Corridor:
         """Serve one request."""
         exchange = self._open(request)
         client = self._client(request, exchange)
+        if not self.active:
+            self.quiet.clear()
         self.active += 1
-        self.quiet.clear()
         try:
             keep = await self._walk(request, exchange, client)
         except EndedError as ended:
@@ -160,8 +161,11 @@ class Corridor:
         route = head.route
         exchange.endpoint, exchange.path = route.endpoint, route.upstream_path
         exchange.client, exchange.mode, exchange.explained = head.client, head.mode, head.explained
-        exchange.body = await accept.read_body(request, limits.body_bytes, limits.body_s)
-        exchange.request_bytes = len(exchange.body)
+        body = accept.body_at_hand(request, limits.body_bytes)
+        if body is None:
+            body = await accept.read_body(request, limits.body_bytes, limits.body_s)
+        exchange.body = body
+        exchange.request_bytes = len(body)
         if self.draining:
             raise _draining()
         if not route.queued:
@@ -179,7 +183,9 @@ class Corridor:
         client = _with_clamp(client, exchange)
         if rooms.exact.wants(ticket, exchange.facts) and not rooms.feeding.would_split(ticket):
             ticket = await rooms.exact.refine(exchange, ticket, outgoing)
-        ticket, split = await rooms.feeding.prepare(exchange, ticket, document, outgoing)
+        split = None
+        if ticket.splittable:
+            ticket, split = await rooms.feeding.prepare(exchange, ticket, document, outgoing)
         del document, body  # this frame lives as long as the stream
         exchange.offered = time.monotonic()
         async with rooms.admission.turn(ticket, exchange.would) as turn:

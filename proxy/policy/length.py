@@ -100,6 +100,8 @@ class LengthEstimator:
     def __init__(self) -> None:
         self._models: dict[str, _Calibration] = {}
         self._unknown = _Calibration()
+        self._latest: str | None = None
+        """The model that learned last."""
 
     def estimate(self, model: str | None, facts: Facts) -> Estimate:
         """Return the length of a request.
@@ -190,6 +192,9 @@ class LengthEstimator:
 
     def _calibration(self, model: str | None) -> _Calibration:
         name = model or ""
+        if name == self._latest:
+            return self._models[name]
+        self._latest = name
         calibration = self._models.pop(name, None) or _Calibration()
         self._models[name] = calibration  # the last in order is the one that learned last
         if len(self._models) > MODELS_AT_MOST:

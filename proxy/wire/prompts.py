@@ -123,9 +123,16 @@ def read_prompt(endpoint: Endpoint, document: Document, *, want_blocks: bool) ->
     return prompt
 
 
+_BESIDE_MESSAGES: Final = frozenset(
+    ("tools", "functions", "documents", "response_format", "structured_outputs", "system")
+)
+"""What a chat template puts into the prompt beside the messages."""
+
+
 def _chat(prompt: Prompt, document: Document) -> None:
-    _say_json(prompt, document, "tools", "functions", "documents", "response_format", "structured_outputs")
-    _system(prompt, document.get("system"))
+    if not _BESIDE_MESSAGES.isdisjoint(document):
+        _say_json(prompt, document, "tools", "functions", "documents", "response_format", "structured_outputs")
+        _system(prompt, document.get("system"))
     messages = document.get("messages")
     if not isinstance(messages, list):
         return
@@ -148,12 +155,16 @@ def _message(prompt: Prompt, message: object) -> None:
     prompt.messages += 1
     if not isinstance(message, dict):
         return
+    content = message.get("content")
     prompt.mark(as_str(message.get("role")) or "")
+    if len(message) == 2 and isinstance(content, str) and "role" in message:  # as most are
+        prompt.say(content)
+        return
     for key in ("reasoning", "reasoning_content"):
         if thought := as_str(message.get(key)):
             prompt.say(thought)
             break
-    _content(prompt, message.get("content"))
+    _content(prompt, content)
     _say_json(prompt, message, "tool_calls", "function_call")
 
 
