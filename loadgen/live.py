@@ -8,6 +8,7 @@ holds up nothing.
 import queue
 import shutil
 import sys
+import textwrap
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -72,6 +73,11 @@ def frame(progress: Progress) -> list[str]:
     return [progress_line(progress), *map(_lane_line, progress.lanes)]
 
 
+def _folded(line: str, width: int) -> list[str]:
+    """Break a line where the terminal ends: the number of lines that a frame takes has to be known."""
+    return textwrap.wrap(line, max(20, width - 1), subsequent_indent="    ", drop_whitespace=True)
+
+
 def _lane_line(lane: LaneNow) -> str:
     return (
         f"  {lane.lane:<5} last {WINDOW_S:.0f} s: {lane.answers} answers, "
@@ -114,7 +120,7 @@ class _Drawing:
         if monotonic() >= self._next_s and self._frames.empty():
             self._next_s = monotonic() + EVERY_S
             width = shutil.get_terminal_size().columns
-            lines = [line[: max(1, width - 1)] for line in frame(progress)]
+            lines = [part for line in frame(progress) for part in _folded(line, width)]
             self._frames.put(self._wiped() + "\n".join(lines) + "\n")
             self._height = len(lines)
 

@@ -69,7 +69,9 @@ def test_nothing_is_shown_without_a_terminal():
     assert out.getvalue() == ""
 
 
-def test_a_terminal_has_one_frame_and_none_after_the_end():
+@pytest.mark.parametrize(("columns", "height"), [(200, 1), (80, 2), (40, 4)])
+def test_a_terminal_has_one_frame_and_none_after_the_end(monkeypatch, columns, height):
+    monkeypatch.setenv("COLUMNS", str(columns))
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal, shown(terminal) as take:
         take(PROGRESS)
@@ -77,4 +79,6 @@ def test_a_terminal_has_one_frame_and_none_after_the_end():
     text = os.read(ours, 10_000).decode()
     os.close(ours)
     assert text.count("sending 20/100") == 1
-    assert text.endswith("\x1b[1A\x1b[J")
+    assert text.endswith(f"\x1b[{height}A\x1b[J")
+    assert text.count("\n") == height
+    assert max(map(len, text.splitlines())) <= columns
