@@ -1,15 +1,20 @@
 """API keys on a whole proxy: who gets in, what the engine gets, and that no key is ever shown."""
 
+import asyncio
+import json
 import logging
 from hashlib import sha256
 
 import aiohttp
 import pytest
 from clients import chat, request
-from engines import healthy
+from conftest import running, settings_for
+from engines import Engine, healthy
 
+from proxy import app, cli
 from proxy.policy.outcome import Outcome, Reason
-from proxy.settings import ConfigurationError, Settings
+from proxy.settings import ConfigurationError, Loaded, Settings
+from proxy.settings.tree import leaves
 
 LOOPS = ("uvloop",)
 CLIENT, SEARCH, ADMIN = "sk-client-0123456789", "sk-search-0123456789", "sk-admin-0123456789"
@@ -266,3 +271,80 @@ async def test_no_key_is_in_anything_that_is_shown_or_written(start, tmp_path, c
     everything = (CLIENT, SEARCH, BATCH, ADMIN, ENGINE, "sk-unknown-0123456789")
     assert [key for key in everything if key.encode() in seen] == []
     assert [key for key in everything if sha256(key.encode()).hexdigest().encode() in seen] == []
+
+
+# ---------------------------------------------------------------- the commands, and a reload
+
+
+@pytest.fixture
+def command(capsys):
+    """Runs a command beside the proxy: its exit code, and what it printed."""
+
+    async def run(*arguments):
+        code = await asyncio.to_thread(cli.main, list(arguments))
+        return code, capsys.readouterr()
+
+    return run
+
+
+async def test_commands_send_the_admin_key_that_the_settings_name(start, tmp_path, command, monkeypatch):
+    path = written(tmp_path / "admin", f"# of the admins\n{ADMIN}  # rotate in May\n")
+    _engine, proxy = await start(healthy, auth={"admin_key_file": path})
+    where = ("--admin", str(proxy.app.admin_listen))
+    named = ("--set", f"auth.admin_key_file={path}")
+    for arguments in (("status", "--json"), ("doctor", "--json", "--apart", "1ms")):
+        code, printed = await command(*arguments, *where, *named)
+        assert code in {0, 3}, printed.err
+        assert json.loads(printed.out)
+    assert (await command("explain", "nobody", *where, *named))[1].err.endswith(
+        "none has ended since its start, or explain.keep is 0\n"
+    )
+    assert (await command("healthcheck", *where))[0] == 0
+    code, printed = await command("status", *where)
+    told = f"lanewise: the admin listener at {where[1]} wants a key: name it with auth.admin_key_file or _env\n"
+    assert (code, printed.err) == (1, told)
+    monkeypatch.setenv("MY_KEY", "sk-wrong-0123456789")
+    code, printed = await command("status", *where, "--set", "auth.admin_key_env=MY_KEY")
+    assert (code, printed.err) == (1, f"lanewise: the admin listener at {where[1]} wants another key\n")
+
+
+async def test_validate_reads_what_a_configuration_names(tmp_path, command, keys):
+    backend = ("--backend", "http://127.0.0.1:1")
+    good = await command("validate", *backend, "--set", f"auth.keys_file={keys['keys_file']}")
+    assert good[0] == 0
+    assert "tenants.by: off, so the tenants beside the keys mean nothing" in good[1].err
+    missing = tmp_path / "missing"
+    code, printed = await command("validate", *backend, "--json", "--set", f"auth.keys_file={missing}")
+    assert code == 2
+    problem = f"auth.keys_file: {missing} cannot be read: No such file or directory"
+    assert json.loads(printed.out)["problems"] == [problem]
+    assert printed.err == f"lanewise: {problem}\n"
+
+
+async def test_a_reload_that_changes_no_key_says_which_files_it_read_anew(keys, tmp_path, start):
+    async with Engine(healthy) as engine:
+        settings = settings_for(engine, auth=keys)
+        loaded = Loaded(settings, dict.fromkeys(leaves(Settings), "default"), None)
+        async with running(settings, loaded=loaded, read=lambda: loaded) as proxy:
+            report = await proxy.app.reloader.reload()
+            assert report.sentences == [f"nothing differs from configuration {settings.hash}"]
+            written(tmp_path / "keys", f"{CLIENT}\n")
+            report = await proxy.app.reloader.reload()
+            told = f"nothing differs from configuration {settings.hash}; read anew: auth.keys_file"
+            assert (report.done, report.sentences) == (True, [told])
+            written(tmp_path / "keys", "short\n")
+            report = await proxy.app.reloader.reload()
+            assert (report.done, proxy.app.in_force.tried_well) == (False, False)
+            assert report.sentences == [
+                f"{tmp_path / 'keys'}:1: a key has at least 16 characters; `openssl rand -hex 24` makes a good one"
+            ]
+            client = await proxy.client()
+            assert (await client.post(chat(), **bearer(CLIENT))).status == 200
+
+
+async def test_a_proxy_does_not_start_on_keys_that_cannot_be_used(tmp_path):
+    settings = Settings.model_validate(
+        {"backends": ["http://127.0.0.1:1"], "auth": {"keys_file": str(tmp_path / "missing")}}
+    )
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        app.build(settings)
