@@ -18,9 +18,11 @@ case " @PYTHONS@ " in
     *" $version "*) ;;
     *) fail "this bundle is for Python @PYTHONS@, $python is $version: set PYTHON, or make a bundle with --python $version" ;;
 esac
-"$python" -c 'import ensurepip, venv' 2>/dev/null || fail "$python has no venv module: install the system's package python3-venv"
 (cd "$here" && sha256sum --quiet --check SHA256SUMS) || fail "a file of this bundle is not what it was when it was made"
-[ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
-"$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --find-links "$here/wheels" "@WANTED@"
+# Debian's python3 has venv without pip until python3-venv is there; the pip of the bundle works from where it lies.
+[ -x "$folder/bin/python" ] || "$python" -m venv --without-pip "$folder"
+pip=$(ls "$here"/wheels/pip-*.whl)
+"$python" "$pip/pip" --python "$folder/bin/python" install --quiet --disable-pip-version-check \
+    --no-index --find-links "$here/wheels" "@WANTED@"
 printf 'installed: %s/bin/lanewise %s\n' "$folder" "$("$folder/bin/lanewise" --version)"
 printf 'unit file, presets, dashboards, charts: %s\n' "$("$folder/bin/lanewise" files)"

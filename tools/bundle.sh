@@ -49,7 +49,7 @@ for one in $pythons; do
         --implementation cp --python-version "$one" --abi "$abi" --abi abi3 --abi none \
         --platform "manylinux2014_$arch" --platform "manylinux_2_17_$arch" --platform "manylinux_2_27_$arch" \
         --platform "manylinux_2_28_$arch" --constraint "$work/constraints.txt" --dest "$work/$name/wheels" \
-        "$wheel${extras:+[$extras]}"
+        "$wheel${extras:+[$extras]}" "pip==$("$python" -m pip --version | cut -d' ' -f2)"
 done
 
 wanted="lanewise${extras:+[$extras]}==$version"
