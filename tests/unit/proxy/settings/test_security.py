@@ -1,8 +1,12 @@
 """What of `auth`, `tls` and `trusted_proxies` cannot work, and what works and is dangerous."""
 
+import re
+
 import pytest
+import yaml
 from pydantic import ValidationError
 
+from proxy.keys import read_keyring
 from proxy.settings import Settings, warnings
 from proxy.settings.security import reads_files
 
@@ -92,3 +96,22 @@ def test_only_what_names_a_file_or_a_variable_has_to_be_read(document, reads):
 def test_a_variable_has_a_name_that_a_shell_can_set(name):
     with pytest.raises(ValidationError, match=r"auth\.keys_env"):
         settings(auth={"keys_env": name})
+
+
+def test_every_example_of_the_page_is_a_configuration(root):
+    text = (root / "docs/security.md").read_text()
+    blocks = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+    assert len(blocks) >= 5
+    for block in blocks:
+        assert settings(**block).model_dump()
+
+
+def test_the_key_file_of_the_page_can_be_read(root, tmp_path):
+    text = (root / "docs/security.md").read_text()
+    (listed,) = re.findall(r"^```\n(# one key per line.*?)^```", text, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "keys"
+    path.write_text(listed)
+    path.chmod(0o600)
+    ring = read_keyring("auth.keys", path, None, {})
+    assert sorted(ring.tenants.values()) == ["batch", "search"]
+    assert len(ring) == 3
