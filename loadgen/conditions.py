@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loadgen.manifest import Change, Kind, premise
+from loadgen.shards.nouns import WHOLE
 from loadgen.sides import Side
 
 _NAMED = {
@@ -19,6 +20,8 @@ _NAMED = {
     "load generator version": ("versions", "lanewise"),
     "load generator's machine": ("host",),
 }
+_UNSAID = {"share of the plan": str(WHOLE)}
+"""What holds where a run does not say it: those of earlier versions know no shares."""
 _PREMISES = {"card": "card", "size": "model size"}
 """Another card or another model size is another system; cards and quantisation are parameters of it."""
 _SAME_PROMPTS = "both runs sent the same prompts (same salt), so a warm prefix cache can fake a gain"
@@ -29,7 +32,7 @@ def differing_conditions(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str
     """Return what makes two runs incomparable, one sentence each: another workload, client, system or way of asking."""
     found = []
     for name, path in _NAMED.items():
-        before, after = _at(a, path), _at(b, path)
+        before, after = (_at(side, path) or _UNSAID.get(name) for side in (a, b))
         if before != after:
             found.append(f"{name} differs: {before} and {after}")
     for key, name in _PREMISES.items():

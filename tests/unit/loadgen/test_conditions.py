@@ -27,3 +27,10 @@ def test_a_parameter_of_the_model_is_out_of_bounds():
     (said,) = out_of_bounds([quantised, Change("cap", "1", "2", Kind.LOAD)])
     assert "not set → w8a8" in said
     assert "accuracy regression" in said
+
+
+def test_one_share_of_a_plan_is_no_match_for_the_whole_of_it(made):
+    """A run of an earlier version says nothing of shares, and is whole."""
+    whole, share = made.manifest | {"salt": "two", "share": "0/1"}, made.manifest | {"salt": "three", "share": "1/2"}
+    assert differing_conditions(made.manifest, whole) == []
+    assert differing_conditions(whole, share) == ["share of the plan differs: 0/1 and 1/2"]
