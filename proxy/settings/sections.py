@@ -456,9 +456,12 @@ class Limits(Section):
     body: Size = Field(
         default=32 * 2**20, ge=1024, description="Largest request body, inflated. Over it: 413. Memory per request."
     )
-    request_line: Size = Field(default=8 * 2**10, ge=1024, le=2**20, description="Longest request line. Over it: 400.")
+    request_line: Size = Field(default=8 * 2**10, ge=1024, le=2**20, description="Longest request line. Over it: 414.")
     header: Size = Field(
-        default=32 * 2**10, ge=1024, le=2**20, description="Longest single header field. Over it: 400."
+        default=32 * 2**10,
+        ge=1024,
+        le=2**20,
+        description="Longest single header field; 128 of them at most. Over it: 431.",
     )
     prompt_tokens: OptionalCount = Field(
         default=None,
