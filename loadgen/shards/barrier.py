@@ -18,8 +18,8 @@ LEAD_S = 2.0
 """From "all are ready" to the start: every one has asked for the start several times by then."""
 POLL_S = 0.2
 GONE_S = 30.0
-"""A shard that has not asked for so long is gone, and another process may take its place. Between its first question and
-the next one lies its self-certificate."""
+"""A shard that has not asked for so long is gone, and another process may take its place. Its self-certificate lies
+between its first question and the next one."""
 KEPT_S = 600
 READINGS = 15
 ANSWER_S = 5.0
