@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,6 +17,7 @@ from loadgen.sim.engine import Engine
 from loadgen.sim.front import Front
 from loadgen.sim.nouns import EngineProfile
 from loadgen.sim.policies import Balance, Direct, StaticLanes
+from loadgen.sim.several import several
 from loadgen.sim.srpt import SrptEngine
 from loadgen.sim.virtual import (
     LONG_SLO_S,
@@ -192,7 +194,9 @@ def front(trial: Trial, profile: EngineProfile) -> Front:
         case "static-lanes":
             return StaticLanes(trial.backends, trial.slots, STATIC_QUEUES)
         case "lanewise":
-            return lanewise(profile, trial.lanes, trial.backends, trial.change, trial.clients)
+            build = partial(lanewise, profile, trial.lanes, trial.backends, trial.change, trial.clients)
+            proxies = trial.lanes.proxies
+            return build() if proxies == 1 else several(build, proxies, leased=trial.lanes.leased)
         case "reference":
             return reference_front(profile, trial.backends)
         case _:

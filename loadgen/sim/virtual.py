@@ -66,6 +66,16 @@ class LaneOptions:
     """Whether clients name an output limit that is what they take, as those of a replay do: it bounds what the
     Dispatcher expects."""
 
+    proxies: int = 1
+    """Proxies in front of the same engines; requests go to them in turn."""
+    leased: bool = True
+    """Whether several share their limits by leases; else each has its static share."""
+
+    @property
+    def split(self) -> int:
+        """Return into how many parts every limit is split beforehand."""
+        return 1 if self.leased else self.proxies
+
     @property
     def drop_factor(self) -> float:
         """Multiple of the deadline at which a request is dropped."""
@@ -95,22 +105,25 @@ def lanewise(
         lanes=_lanes(SHORT_SLO_S, LONG_SLO_S, *_places(change, backends)),
         lane_order=LaneOrder.SHORT_FIRST if strict else LaneOrder.DEADLINE,
         budget_mode=BudgetMode.SEPARATE if threshold else BudgetMode.SHARED,
-        prefill_budget_tokens=profile.max_num_batched_tokens,
+        prefill_budget_tokens=max(1, profile.max_num_batched_tokens // options.split),
         drop_factor=options.drop_factor,
         prefill_s_per_token=profile.c,
         step_s=profile.a,
         installments=Installments() if options.installments else None,
         fairness=Fairness() if options.fair else None,
     )
-    adaptive = Adaptive(TPOT_SLO_S, LOWEST_CONCURRENCY, profile.max_num_seqs) if options.adaptive else None
+    bounds = max(1, LOWEST_CONCURRENCY // options.split), max(1, profile.max_num_seqs // options.split)
+    adaptive = Adaptive(TPOT_SLO_S, *bounds) if options.adaptive else None
     if adaptive is not None and change.tpot_target is not None:
         adaptive = replace(adaptive, target=change.tpot_target)
     return DispatcherFront(
         change.settings(scheduling),
         profile,
-        options.start(profile),
+        max(1, options.start(profile) // options.split),
         backends,
         adaptive=adaptive,
+        split=options.split,
+        leased=options.proxies > 1 and options.leased,
         kv_guard=change.kv_guard,
         told_output=options.told_output,
         change=change,
@@ -171,6 +184,8 @@ class DispatcherFront:
         told_output: whether requests name an output limit that is what they take.
         change: what is not as in the product.
         clients: tells tenants apart.
+        split: proxies among which the KV cache is split beforehand.
+        leased: other proxies share the engines by leases.
     """
 
     def __init__(
@@ -185,10 +200,12 @@ class DispatcherFront:
         told_output: bool = False,
         change: Change = UNCHANGED,
         clients: Clients = PATIENT,
+        split: int = 1,
+        leased: bool = False,
     ) -> None:
         kv_tokens = profile.kv_tokens if kv_guard else None
-        share = profile.kv_fraction
-        limit = BackendLimits("", cap, kv_tokens=kv_tokens, kv_fraction=share, adaptive=adaptive)
+        share = profile.kv_fraction / split
+        limit = BackendLimits("", cap, kv_tokens=kv_tokens, kv_fraction=share, adaptive=adaptive, leased=leased)
         self._names = [str(number) for number in range(backends)]
         self.dispatcher = dispatcher(scheduling, [replace(limit, name=name) for name in self._names], change)
         self._change = change
@@ -214,26 +231,26 @@ class DispatcherFront:
             streams=self._change.sees_tokens,
             tenant=self._clients.tenant(index),
         )
-        return _orders(self.dispatcher.offer(now, ticket))
+        return orders(self.dispatcher.offer(now, ticket))
 
     def first_token(self, now: float, index: int) -> Sequence[Order]:
         """Give the prefill budget back; without streams nobody sees it."""
         if not self._change.sees_tokens:
             return ()
-        return _orders(self.dispatcher.first_token(now, index))
+        return orders(self.dispatcher.first_token(now, index))
 
     def part_ended(self, now: float, index: int, cached_tokens: int) -> Sequence[Order]:
         """Let the ticket wait for its next part."""
-        return _orders(self.dispatcher.part_ended(now, index, cached_tokens))
+        return orders(self.dispatcher.part_ended(now, index, cached_tokens))
 
     def finished(self, now: float, index: int, output_tokens: int, cached_tokens: int) -> Sequence[Order]:
         """Let the ticket go; learn how long answers are."""
         self._output += OUTPUT_LEARNING_RATE * (output_tokens - self._output)
-        return _orders(self.dispatcher.leave(now, index, Ending.MEASURED, output_tokens, cached_tokens))
+        return orders(self.dispatcher.leave(now, index, Ending.MEASURED, output_tokens, cached_tokens))
 
     def gone(self, now: float, index: int) -> Sequence[Order]:
         """Let the ticket go."""
-        return _orders(self.dispatcher.leave(now, index, Ending.IGNORED))
+        return orders(self.dispatcher.leave(now, index, Ending.IGNORED))
 
     def stepped(self, backend: int, seconds: float, tokens: int) -> None:
         """Let the cap follow it."""
@@ -242,7 +259,7 @@ class DispatcherFront:
 
     def wake(self, now: float) -> Sequence[Order]:
         """Deadlines, pauses and budgets that are due."""
-        return _orders(self.dispatcher.wake(now))
+        return orders(self.dispatcher.wake(now))
 
     def next_wake(self) -> float | None:
         """When the next of them is."""
@@ -256,7 +273,8 @@ def _lanes(short_slo_s: float, long_slo_s: float, short: int = ALWAYS, long: int
     )
 
 
-def _orders(effects: Sequence[Effect]) -> Sequence[Order]:
+def orders(effects: Sequence[Effect]) -> Sequence[Order]:
+    """Return effects as the driver reads them."""
     return [_order(effect) for effect in effects] if effects else ()
 
 

@@ -48,7 +48,7 @@ class Keeper:
         self.error = "the store was not asked yet"
         self.requests = 0
         self.failures = 0
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._stirred = asyncio.Event()
         self._sleeps_until = 0.0
         self._told_state: State | None = None
@@ -58,16 +58,18 @@ class Keeper:
         """Join the group, or begin with the static share; then keep in touch in the background."""
         await self._beat()
         self._admission.on_change = self._changed
-        self._task = tasks.spawn(self._keep(), "leases")
+        self._tasks = [
+            tasks.spawn(self._keep(), "leases"),
+            tasks.spawn(self._store.listen(self._woken), "what others give back"),
+        ]
 
     async def close(self) -> None:
         """Give everything back, if the store can be reached."""
         self._admission.on_change = None
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
         with suppress(StoreError):
             await self._store.sync(self.member.leave())
         await self._store.close()
@@ -98,12 +100,16 @@ class Keeper:
         """Yield its metrics."""
         return lease_families(self.member, self.latency, self.member.terms(time.monotonic()))
 
+    def _woken(self) -> None:
+        """Ask again at once for what was lacking."""
+        self.member.woken()
+        self._changed()
+
     def _changed(self) -> None:
         """Wake the task when it should ask earlier than it meant to; called after each event of the Dispatcher."""
-        if self._admission.dispatcher.lease_stirred():
-            now = time.monotonic()
-            if self.member.due(now, stirred=True) < self._sleeps_until:
-                self._stirred.set()
+        stirred = self._admission.dispatcher.lease_stirred()
+        if stirred and self.member.due(time.monotonic(), stirred) < self._sleeps_until:
+            self._stirred.set()
 
     async def _keep(self) -> None:
         while True:
@@ -111,7 +117,7 @@ class Keeper:
             if self.member.check(now):
                 self._follow(now)
             self._stirred.clear()
-            due = self.member.due(now, stirred=self._admission.dispatcher.lease_stirred())
+            due = self.member.due(now, self._admission.dispatcher.lease_stirred())
             if due <= now:
                 await self._beat()
                 continue

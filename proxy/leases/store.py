@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from importlib.resources import files
 from typing import Any, Protocol
 
@@ -10,6 +11,8 @@ from proxy.settings.sharing import Sharing
 
 _KEY = "lanewise:{%s}:leases"
 """The braces keep a group on one node of a cluster."""
+_LISTEN_S = 1.0
+"""For one message, and until a broken connection is made anew."""
 
 
 class StoreError(Exception):
@@ -28,6 +31,13 @@ class Store(Protocol):
 
         Raises:
             StoreError: no answer within the time-out. Whether the step was made is not known then.
+        """
+        ...
+
+    async def listen(self, woken: Callable[[], None]) -> None:
+        """Call `woken` whenever something was given back that somebody stands in line for; until cancelled.
+
+        Nothing depends on it but time: who stands in line asks again in any case.
         """
         ...
 
@@ -70,7 +80,7 @@ class RedisStore:
             retry=Retry(NoBackoff(), 0),
             retry_on_error=[],
             health_check_interval=0,
-            max_connections=2,
+            max_connections=4,
             decode_responses=True,
         )
 
@@ -84,6 +94,21 @@ class RedisStore:
         except self._errors as error:
             await self._drop()
             raise StoreError(_words(error, self._timeout_s)) from None
+
+    async def listen(self, woken: Callable[[], None]) -> None:
+        """Hear what is given back; see `Store`. A connection that breaks is made anew."""
+        while True:
+            channel = self._client.pubsub(ignore_subscribe_messages=True)
+            try:
+                await channel.subscribe(self._key)
+                while True:
+                    message = await channel.get_message(timeout=_LISTEN_S)
+                    if message is not None:
+                        woken()
+            except self._errors:
+                await asyncio.sleep(_LISTEN_S)
+            finally:
+                await channel.aclose()
 
     async def close(self) -> None:
         """Let the connection go."""

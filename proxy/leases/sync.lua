@@ -28,7 +28,14 @@ if before then
 end
 if request.x == 1 then
   redis.call('HDEL', key, me)
-  return cjson.encode({v = group.v, k = before and 1 or 0, c = 0, n = live, N = 1, p = {}})
+  local in_line = 0
+  for _, one in pairs(members) do
+    for _, place in pairs(one.p) do
+      if place.d then in_line = 1 end
+    end
+  end
+  if in_line == 1 then redis.call('PUBLISH', key, me) end
+  return cjson.encode({v = group.v, k = before and 1 or 0, c = 0, n = live, N = 1, p = {}, w = in_line})
 end
 if (not before and live == 0) or request.v > group.v then
   group.c = now + request.t
@@ -118,12 +125,19 @@ local function place_of(name, asked, earlier)
 end
 
 local record = {e = now + request.t, q = request.q, n = request.n, p = {}}
-local places = {}
+local places, wake = {}, 0
 for name, asked in pairs(request.p) do
-  record.p[name], places[name] = place_of(name, asked, before and before.p[name])
+  local earlier = before and before.p[name]
+  record.p[name], places[name] = place_of(name, asked, earlier)
+  if places[name].y == 1 and earlier then
+    for i, held in ipairs(places[name].h) do
+      if earlier.h[i] > held then wake = 1 end
+    end
+  end
 end
 redis.call('HSET', key, me, cjson.encode(record), '', cjson.encode(group))
 redis.call('PEXPIRE', key, 20 * request.t)
+if wake == 1 then redis.call('PUBLISH', key, me) end
 local most = request.n
 for _, one in pairs(members) do most = math.max(most, one.n) end
-return cjson.encode({v = group.v, k = before and 1 or 0, c = calm, n = live + 1, N = most, p = places})
+return cjson.encode({v = group.v, k = before and 1 or 0, c = calm, n = live + 1, N = most, p = places, w = wake})

@@ -24,7 +24,7 @@ from proxy.policy.installments import Feed, PartResult, PrefixCache
 from proxy.policy.job import NEVER, Job, Stage
 from proxy.policy.lane import HEAD_KEY
 from proxy.policy.leases import desk
-from proxy.policy.leases.hold import Terms
+from proxy.policy.leases.hold import Stir, Terms
 from proxy.policy.leases.member import Use
 from proxy.policy.limits import BackendLimits, Scheduling
 from proxy.policy.outcome import Ending, Reason
@@ -430,11 +430,16 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ leases
 
+    @property
+    def live(self) -> int:
+        """How many tickets wait or run."""
+        return len(self._jobs)
+
     def lease_uses(self) -> dict[str, Use]:
         """Return what is in use and lacking at every place that other proxies use too, since the last call."""
         return desk.uses(self._board)
 
-    def lease_stirred(self) -> bool:
+    def lease_stirred(self) -> Stir:
         """Return whether something is lacking, or others wait for what is idle here; cheap."""
         return desk.stirred(self._board)
 

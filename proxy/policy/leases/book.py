@@ -9,7 +9,8 @@ against. Documents are those that go over the wire, with short keys:
                   o rank of the need, a whether the first limit adapts
     reply     s the request is older than one that was seen (the rest is absent then); v version, k whether the member
               was known, c ms of calm left, n members, N the largest static share, p places:
-                  h held, l limits, e held by others (of the first resource), y others need something
+                  h held, l limits, e held by others (of the first resource), y others need something;
+                w something was given back that another stands in line for: it should ask again
 
 Rules, for one place:
 - What a member keeps is its own word, and always taken; all that is granted is free, however much was kept.
@@ -49,7 +50,9 @@ class Book:
             self._members[me] = before
             return {"s": 1}
         if request.get("x"):
-            return {"v": self._version, "k": int(before is not None), "c": 0, "n": len(self._members), "N": 1, "p": {}}
+            in_line = any("d" in place for one in self._members.values() for place in one["p"].values())
+            reply = {"v": self._version, "k": int(before is not None), "c": 0, "n": len(self._members), "N": 1, "p": {}}
+            return reply | {"w": int(in_line)}
         back_in_time = request["v"] > self._version
         if (before is None and not self._members) or back_in_time:
             self._calm_until = now_ms + request["t"]
@@ -57,10 +60,13 @@ class Book:
         calm_ms = max(0, self._calm_until - now_ms)
         record: Document = {"e": now_ms + request["t"], "q": request["q"], "n": request["n"], "p": {}}
         places: Document = {}
+        wake = 0
         for name, asked in request["p"].items():
             earlier = None if before is None else before["p"].get(name)
             others = [(key, one["p"][name]) for key, one in self._members.items() if name in one["p"]]
             record["p"][name], places[name] = _place(now_ms, me, asked, earlier, others, calm=calm_ms > 0)
+            if places[name]["y"] and earlier is not None and any(map(int.__gt__, earlier["h"], places[name]["h"])):
+                wake = 1
         self._members[me] = record
         return {
             "v": self._version,
@@ -69,6 +75,7 @@ class Book:
             "n": len(self._members),
             "N": max(one["n"] for one in self._members.values()),
             "p": places,
+            "w": wake,
         }
 
     def held(self, now_ms: int, place: str) -> dict[str, list[int]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from proxy.policy.backend import Backend
 from proxy.policy.board import Board
 from proxy.policy.leases.book import UNLIMITED
-from proxy.policy.leases.hold import Amounts, Hold, Need, Terms
+from proxy.policy.leases.hold import Amounts, Hold, Need, Stir, Terms
 from proxy.policy.leases.member import Use
 from proxy.policy.limits import LaneOrder
 from proxy.policy.tenants import NOTHING_YET, Account
@@ -36,12 +36,15 @@ def follow(board: Board, terms: Mapping[str, Terms]) -> None:
         hold.terms = terms.get(TENANT + account.name, NOTHING_YET)
 
 
-def stirred(board: Board) -> bool:
+def stirred(board: Board) -> Stir:
     """Return whether the store should be asked before the next heartbeat. Cheap: it is asked after each event."""
+    most = Stir.NOTHING
     for backend in board.backends:
-        if backend.hold_of is not None and backend.hold_of.stirred(backend.used):
-            return True
-    return any(hold.stirred((account.running,)) for account, hold in _accounts(board))
+        if backend.hold_of is not None:
+            most = max(most, backend.hold_of.stirred(backend.used))
+    for account, hold in _accounts(board):
+        most = max(most, hold.stirred((account.running,)))
+    return most
 
 
 def _accounts(board: Board) -> Iterator[tuple[Account, Hold]]:

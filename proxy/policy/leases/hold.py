@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from proxy.policy.job import NEVER
 
@@ -10,6 +11,16 @@ Amounts = tuple[int, ...]
 
 EVERYTHING = 1 << 40
 """Of a resource without a limit."""
+
+
+class Stir(IntEnum):
+    """Why the store should be asked before the next heartbeat."""
+
+    NOTHING = 0
+    LACKS = 1
+    """Something is lacking."""
+    GIVES = 2
+    """Others wait for what is idle here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +119,8 @@ class Hold:
         need, self.need = self.need, None
         return need
 
-    def stirred(self, used: Amounts) -> bool:
+    def stirred(self, used: Amounts) -> Stir:
         """Return whether the store should be asked: something is lacking, or others wait for what is idle here."""
-        return self.need is not None or (self._terms.hungry and any(map(int.__gt__, self._terms.held, used)))
+        if self._terms.hungry and any(map(int.__gt__, self._terms.held, used)):
+            return Stir.GIVES
+        return Stir.NOTHING if self.need is None else Stir.LACKS

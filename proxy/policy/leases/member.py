@@ -11,7 +11,8 @@
 - **Rejoining**: the store is back, or new, and calm until everybody has said what is in flight. It keeps to the same.
 
 Between two heartbeats, three to a lease, it asks when something is lacking or when others wait for what is idle here,
-but not within `GAP_S` of the last time, and only by the heartbeat after two failures in a row.
+but not within `GAP_S` of the last time, not while it stands in line and nothing was given back, and only by the
+heartbeat after two failures in a row.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from typing import Any
 
 from proxy.policy.job import NEVER
 from proxy.policy.leases.book import UNLIMITED, Document
-from proxy.policy.leases.hold import EVERYTHING, Amounts, Need, Terms
+from proxy.policy.leases.hold import EVERYTHING, Amounts, Need, Stir, Terms
 
 BEATS = 3
 """Heartbeats in a lease."""
 GAP_S = 0.005
 """Shortest time between two requests to the store: what a grant may be late when proxies compete."""
+LINE_S = 0.1
+"""The same while it stands in line, unless the store says that something was given back."""
 OPEN_AFTER = 2
 """Failures in a row after which only heartbeats try."""
 AHEAD = 4
@@ -114,6 +117,9 @@ class Member:
     _lost_at: float = -NEVER
     _asked_at: float = -NEVER
     _window_at: float = -NEVER
+    _needs: dict[str, list[int]] = field(default_factory=dict)
+    _in_line: bool = False
+    """The store knows what is lacking, and had not enough."""
     _places: dict[str, _Place] = field(default_factory=dict)
 
     @property
@@ -121,15 +127,16 @@ class Member:
         """Among how many the static share divides: as configured, or as many as were seen."""
         return max(self.share, self._known)
 
-    def due(self, now: float, *, stirred: bool) -> float:
+    def due(self, now: float, stirred: Stir) -> float:
         """Return when to ask the store next.
 
         Args:
             now: monotonic seconds.
-            stirred: something is lacking that the store was not asked for yet, or others wait for what is idle here.
+            stirred: whether something is lacking, or others wait for what is idle here.
         """
         if stirred and self.failures < OPEN_AFTER and self.state is not State.DEGRADED:
-            return min(self.next_at, max(now, self._asked_at + GAP_S))
+            gap_s = LINE_S if self._in_line and stirred is Stir.LACKS else GAP_S
+            return min(self.next_at, max(now, self._asked_at + gap_s))
         return min(self.next_at, self._until) if self.state is not State.DEGRADED else self.next_at
 
     def check(self, now: float) -> bool:
@@ -156,6 +163,7 @@ class Member:
                 place.peaks = ((0,) * len(place.held), place.peaks[0])
         self._places = {name: self._known_place(name, use) for name, use in uses.items()}
         rows = {name: self._row(self._places[name], use, now) for name, use in uses.items()}
+        self._needs = {name: row["d"] for name, row in rows.items() if "d" in row}
         return {
             "m": self.name,
             "q": self._seq,
@@ -190,6 +198,11 @@ class Member:
         self._until = self._asked_at + self.lease_s
         if reply["c"]:
             self.next_at = min(self.next_at, now + reply["c"] / 1000 + 0.001)
+        self._in_line = any(
+            any(map(int.__gt__, need, reply["p"][name]["h"]))
+            for name, need in self._needs.items()
+            if name in reply["p"]
+        )
         for name, row in reply["p"].items():
             place = self._places.get(name)
             if place is None:
@@ -204,8 +217,13 @@ class Member:
         """Take that the last request was not answered in time; return whether the leases have run out."""
         self.up = False
         self.failures += 1
+        self._in_line = False
         self._thaw()
         return self.check(now)
+
+    def woken(self) -> None:
+        """Take that something was given back that somebody stands in line for."""
+        self._in_line = False
 
     def leave(self) -> Document:
         """Return the request that gives everything back."""

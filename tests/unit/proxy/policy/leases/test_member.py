@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.policy.leases.book import Book
-from proxy.policy.leases.hold import Hold, Need
+from proxy.policy.leases.hold import Hold, Need, Stir
 from proxy.policy.leases.member import GAP_S, Member, State, Use
 
 LEASE_S = 1.5
@@ -70,7 +70,9 @@ class Proxy:
         self.dispatch(now)
 
     def sync(self, now, book):
-        self.told(now, book.sync(round(now * 1000), self.ask(now)))
+        reply = book.sync(round(now * 1000), self.ask(now))
+        self.told(now, reply)
+        return bool(reply.get("w"))
 
 
 class Group:
@@ -81,9 +83,7 @@ class Group:
         self.limit = limit
         self.book = Book()
         self.reachable = True
-        self.proxies = [
-            Proxy(Member(f"{number:02x}", count, LEASE_S, recovery_s), limit) for number in range(count)
-        ]
+        self.proxies = [Proxy(Member(f"{number:02x}", count, LEASE_S, recovery_s), limit) for number in range(count)]
 
     @property
     def in_flight(self):
@@ -91,7 +91,10 @@ class Group:
 
     def beat(self, proxy):
         if self.reachable:
-            proxy.sync(self.now, self.book)
+            if proxy.sync(self.now, self.book):
+                for other in self.proxies:
+                    if other is not proxy:
+                        other.member.woken()
         else:
             proxy.ask(self.now)
             proxy.failed(self.now + 0.05)
@@ -101,7 +104,7 @@ class Group:
         until = self.now + seconds
         while True:
             at, _, proxy = min(
-                (proxy.member.due(self.now, stirred=proxy.hold.stirred(proxy.used)), index, proxy)
+                (proxy.member.due(self.now, proxy.hold.stirred(proxy.used)), index, proxy)
                 for index, proxy in enumerate(self.proxies)
             )
             if at > until:
@@ -283,9 +286,9 @@ def test_after_two_failures_only_the_heartbeat_tries():
     one = group.proxies[0]
     group.reachable = False
     group.beat(one)
-    assert one.member.due(group.now, stirred=True) <= group.now + 0.05 + GAP_S
+    assert one.member.due(group.now, Stir.LACKS) <= group.now + 0.05 + GAP_S
     group.beat(one)
-    assert one.member.due(group.now, stirred=True) > group.now + 0.1
+    assert one.member.due(group.now, Stir.LACKS) > group.now + 0.1
 
 
 def test_two_proxies_more_than_said_make_the_share_smaller():
