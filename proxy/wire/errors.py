@@ -143,10 +143,10 @@ def parse_error(body: bytes) -> ErrorSeen | None:
 
 def error_in(document: object) -> ErrorSeen | None:
     """Find the error in a decoded document, an answer or a stream event; None when it holds none."""
-    if not isinstance(document, Mapping):
+    if not isinstance(document, dict):
         return None
     nested = document.get("error")
-    if isinstance(nested, Mapping):
+    if isinstance(nested, dict):
         return _seen(nested)
     if isinstance(nested, str) and nested:
         return ErrorSeen(nested[:_MESSAGE_CHARS])

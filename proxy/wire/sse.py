@@ -125,8 +125,13 @@ class StreamScanner:
             How many token events ended in them.
         """
         before = self.tokens
-        if self._held or not before or not self._all_tokens(data):
+        if self._held or not data.endswith(b"\n\n") or data.endswith(b"\n\n\n") or b"\r" in data:
             self._take(data)
+            return self.tokens - before
+        events = data[:-2].split(b"\n\n")
+        if not before or not self._all_tokens(data, events):
+            for event in events:
+                self._event_ended(event)
         return self.tokens - before
 
     def end(self) -> None:
@@ -138,11 +143,8 @@ class StreamScanner:
         elif rest:  # what is cut may look like a token: it is parsed
             self._look(rest)
 
-    def _all_tokens(self, data: bytes) -> bool:
+    def _all_tokens(self, data: bytes, events: list[bytes]) -> bool:
         """Count a read of whole token events, the steady state, without looking into them; False: look."""
-        if not data.endswith(b"\n\n") or b"\r" in data:
-            return False
-        events = data[:-2].split(b"\n\n")
         for event in events:
             if not self._like_last(event):
                 break
@@ -236,7 +238,7 @@ class StreamScanner:
             document = json.loads(data)
         except (ValueError, RecursionError):
             document = None
-        if isinstance(document, Mapping):
+        if isinstance(document, dict):
             self._read(name, document)
         else:
             self.unparsed += 1
@@ -268,7 +270,7 @@ class StreamScanner:
             self.tokens += bool(document.get("delta"))
             return
         response = document.get("response")
-        if name not in _RESPONSES_ENDS or not isinstance(response, Mapping):
+        if name not in _RESPONSES_ENDS or not isinstance(response, dict):
             return
         self.done = True
         self.usage = merge_usage(self.usage, read_usage(response.get("usage")))
@@ -283,12 +285,12 @@ class StreamScanner:
             self.tokens += _any(document.get("delta"), _BLOCK_KEYS)
         elif name == "message_start":
             message = document.get("message")
-            if isinstance(message, Mapping):
+            if isinstance(message, dict):
                 self.usage = merge_usage(self.usage, read_usage(message.get("usage")))
         elif name == "message_delta":
             self.usage = merge_usage(self.usage, read_usage(document.get("usage")))
             delta = document.get("delta")
-            if isinstance(delta, Mapping):
+            if isinstance(delta, dict):
                 self._finish(delta.get("stop_reason"))
         elif name == "message_stop":
             self.done = True
@@ -373,7 +375,7 @@ class UsageRemover:
 def responses_finish(response: Mapping[str, object]) -> str | None:
     """Return why a `/v1/responses` answer ended: the reason it is incomplete, else its status."""
     details = response.get("incomplete_details")
-    reason = details.get("reason") if isinstance(details, Mapping) else None
+    reason = details.get("reason") if isinstance(details, dict) else None
     for word in (reason, response.get("status")):
         if isinstance(word, str) and word:
             return word
@@ -407,6 +409,8 @@ def _plain_event(event: bytes) -> bool:
 
 def _fields(event: bytes) -> tuple[str, bytes]:
     """Return the event's name and its data lines joined by LF."""
+    if event.startswith(_CHAT_START) and b"\n" not in event and b"\r" not in event:
+        return "", event[6:]
     name = ""
     data: list[bytes] = []
     for line in event.removeprefix(b"\xef\xbb\xbf").splitlines():
@@ -425,12 +429,12 @@ def _usage_only(event: bytes) -> bool:
         document = json.loads(_fields(event)[1])
     except (ValueError, RecursionError):
         return False
-    return isinstance(document, Mapping) and document.get("choices") == [] and bool(document.get("usage"))
+    return isinstance(document, dict) and document.get("choices") == [] and bool(document.get("usage"))
 
 
 def _mappings(value: object) -> Iterable[Mapping[str, object]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else ()
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else ()
 
 
 def _any(fields: object, keys: Iterable[str]) -> bool:
-    return isinstance(fields, Mapping) and any(fields.get(key) for key in keys)
+    return isinstance(fields, dict) and any(fields.get(key) for key in keys)
