@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-engine demo bench faults grafana-shots lock sbom clean
+.PHONY: help install check test test-engine test-clients demo bench faults soak fuzz grafana-shots lock sbom clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ test: $(READY)  ## all tests, about ten minutes on two cores
 test-engine: $(READY)  ## a real vLLM on the CPU: tests, and short requests beside long ones (half an hour; x86-64)
 	$(BIN)/python -m tests.engine --table
 
+test-clients: $(READY)  ## real client libraries through the proxy: what their users see (installs them; ten minutes)
+	$(BIN)/python -m tests.clients --table
+
 demo: $(READY)  ## the whole loop on this machine: engine, proxy, replay, before and after
 	$(BIN)/lanewise-load demo --out runs/demo
 
@@ -41,6 +44,12 @@ bench: $(READY)  ## what the proxy costs, beside nginx (writes runs/bench/latest
 
 faults: $(READY)  ## bytes and behaviour that break proxies, each with its verdict (writes runs/faults/latest.json)
 	$(BIN)/python -m tests.faults --table
+
+soak: $(READY)  ## three minutes of load and trouble, or as many SECONDS as you say (writes runs/soak/latest.json)
+	$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),180)
+
+fuzz: $(READY)  ## look for input that breaks a reader, SECONDS (60) for each of five (installs atheris; x86-64)
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60)
 
 grafana-shots: $(READY)  ## draw every dashboard with Grafana's own components, from a real run (node, Chromium, 15 minutes)
 	$(BIN)/python -m tools.grafana.shots
