@@ -1,6 +1,7 @@
 """Prefix blocks of a prompt as salted hash chains, so that a trace shows shared prefixes and no text."""
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -37,12 +38,17 @@ def prefix_chain(
     if block_tokens < 1:
         raise ValueError(f"block_tokens is {block_tokens}; a prefix block holds at least 1 token")
     start = "".join(f"{len(part)}:{part}" for part in scope)
-    link = blake2b(_bytes(start), key=blake2b(salt, digest_size=64).digest(), digest_size=_DIGEST_BYTES).digest()
+    link = blake2b(_bytes(start), key=_key(salt), digest_size=_DIGEST_BYTES).digest()
     ids: list[str] = []
     for piece in _id_pieces(blocks, block_tokens) if token_ids else _text_pieces(blocks, block_tokens):
         link = blake2b(piece, key=link, digest_size=_DIGEST_BYTES).digest()
         ids.append(link.hex()[:ID_HEX_CHARS])
     return tuple(ids)
+
+
+@lru_cache(maxsize=4)
+def _key(salt: bytes) -> bytes:
+    return blake2b(salt, digest_size=64).digest()
 
 
 def _text_pieces(blocks: Sequence[str], block_tokens: int) -> Iterator[bytes]:

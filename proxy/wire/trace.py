@@ -93,12 +93,11 @@ def document(values: Mapping[str, object]) -> dict[str, object]:
     """Return what one line says, from the fields of a record in their order; see `encode`."""
     found: dict[str, object] = {"schema": SCHEMA}
     for name, value in values.items():
-        if value is None or value == ():
-            continue
-        if isinstance(value, float):
-            if math.isfinite(value):
-                found[name] = round(value, 6)
-        else:
+        kind = type(value)
+        if kind is float:
+            if math.isfinite(value):  # type: ignore[arg-type]
+                found[name] = round(value, 6)  # type: ignore[call-overload]
+        elif value is not None and (kind is not tuple or value):
             found[name] = value
     return found
 
