@@ -1,7 +1,7 @@
 """The shots of a run as numpy columns: what `summarise` and `compare` compute with. NaN: did not happen."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,11 @@ class Columns:
     usage_prompt: Floats
     from_usage: Mask
     events: list[Events]
+
+    def where(self, mask: Mask) -> "Columns":
+        """Return the rows of a mask."""
+        kept = {one.name: getattr(self, one.name)[mask] for one in fields(self) if one.name != "events"}
+        return Columns(**kept, events=[self.events[at] for at in np.flatnonzero(mask)])
 
     @property
     def ok(self) -> Mask:

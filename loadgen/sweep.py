@@ -27,6 +27,7 @@ from loadgen.premises import NOTHING, PremisesOptions
 from loadgen.report import console
 from loadgen.report import seconds as written
 from loadgen.sides import read_repeat
+from loadgen.steady import full
 from loadgen.summary import Slo, plain
 
 SCHEMA = "lanewise.knee/1"
@@ -199,13 +200,9 @@ def level_of(folder: RunFolder, asked: float, slo: Slo, settle_s: float = 0.0) -
     """
     repeat = read_repeat(folder, slo)
     columns, closed = repeat.columns, repeat.manifest.get("closed_loop")
-    full = np.argsort(np.nan_to_num(columns.sent, nan=np.inf), kind="stable")
-    order = np.empty(len(full), dtype=np.int64)
-    order[full] = np.arange(len(full))
-    last = float(np.nanmax(columns.sent)) if not np.isnan(columns.sent).all() else math.inf
     fill = int(closed["concurrency"]) if isinstance(closed, Mapping) else 0
     with np.errstate(invalid="ignore"):
-        counted = columns.ok & (order >= fill) & (columns.sent >= settle_s) & (columns.end <= last)
+        counted = columns.ok & full(columns, fill) & (columns.sent >= settle_s)
     ends, tpot = np.sort(columns.end[counted]), columns.tpot[counted]
     span = max(1e-9, float(ends[-1] - ends[0])) if len(ends) > 1 else math.inf
     busy = float(np.nansum(columns.end - columns.sent))

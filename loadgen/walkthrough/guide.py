@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from loadgen.columns import columns_of
 from loadgen.diagnose.enginelog import read_message
 from loadgen.diagnose.facts import facts_of
 from loadgen.diagnose.nouns import Diagnosis
@@ -19,7 +20,9 @@ from loadgen.plan import Lane
 from loadgen.replay import replay
 from loadgen.result import Result
 from loadgen.source import read_source
-from loadgen.summary import Slo
+from loadgen.steady import full
+from loadgen.summarise import summarise_columns
+from loadgen.summary import Slo, Summary
 from loadgen.sweep import FRAGMENT, fragment, level_of
 from loadgen.walkthrough.ladder import TPOT, Ladder, Rung, ladder_of, next_step, rung_of
 from loadgen.walkthrough.situation import name_situation
@@ -31,7 +34,7 @@ LEAST_ROWS = 16
 TRIES = 3
 """Of one step, when other work on this machine made the load generator late."""
 ROWS_PER_PLACE = 5
-"""Requests of one step per request in flight: the first wave starts together and is no steady state."""
+"""Requests of one step per request in flight: the first wave and the last are no steady state."""
 
 Say = Callable[[str], None]
 
@@ -212,7 +215,7 @@ class Guide:
             folder = self._run("knee", _rung_name(concurrency), options)
             facts = facts_of(folder, self._walk.slo)
             if not facts.summary.client_limited:
-                return rung_of(concurrency, facts.summary, facts.tokens_per_s)
+                return rung_of(concurrency, self._steady(folder, concurrency), facts.tokens_per_s)
             _set_aside(folder.path)
             if left:
                 self._say(f"  {concurrency} in flight: the load generator was late, so that does not count; once more")
@@ -222,6 +225,11 @@ class Guide:
             "same --out on a machine with a free core",
             Exit.INVALID,
         )
+
+    def _steady(self, folder: RunFolder, concurrency: int) -> Summary:
+        """Summarise the requests of a step that met as many others as were asked for."""
+        columns = columns_of(folder.results())
+        return summarise_columns(columns.where(full(columns, concurrency)), folder.manifest(), self._walk.slo)
 
     def _change(self) -> dict[str, Any]:
         """Name the situation, look at the step beyond the knee, and say what to change first."""
