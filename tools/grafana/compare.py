@@ -39,6 +39,8 @@ SENT = 'outcome!~"invalid|too_long"'
 """All that a client sent and that could be answered: who gave up waiting is among them."""
 SHORT_LANE, LONG_LANE = 'lane="short"', 'lane="long"'
 WHOLE = "$__range"
+SECONDS = "suffix: s"
+"""Both arms in seconds, where `s` would show one of them in milliseconds."""
 BASELINE_ARM = Asked(
     name="baseline",
     title=Words(zh="基线", en="Baseline"),
@@ -109,7 +111,7 @@ _GAIN = Row(
             "Short requests, TTFT p99",
             "从到达到首 token,含排队;仅已得到首 token 的请求。",
             "From arrival to the first token, queue included, of requests that got one.",
-            "s",
+            SECONDS,
             asking=_whole(0.99, TTFT, SHORT_LANE),
             width=8,
             height=6,
@@ -137,10 +139,10 @@ _GAIN = Row(
         ),
         _both(
             "短请求 TTFT p50",
-            "Short requests, TTFT p50",
+            "Short, p50",
             "一半的短请求在此之内得到首 token。",
             "Half of the short requests have their first token within this.",
-            "s",
+            SECONDS,
             asking=_whole(0.5, TTFT, SHORT_LANE),
             width=6,
             height=6,
@@ -178,7 +180,7 @@ _PRICE = Row(
             "Long",
             "从到达到首 token,含排队。",
             "From arrival to the first token, queue included.",
-            "s",
+            SECONDS,
             asking=_whole(0.99, TTFT, LONG_LANE),
             width=4,
             height=6,
@@ -206,10 +208,10 @@ _PRICE = Row(
             decimals=1,
         ),
         _both(
-            "输出 token/秒",
+            "token/秒",
             "Tokens/s",
-            "吞吐。",
-            "Throughput.",
+            "吞吐:输出 token。",
+            "Throughput: output tokens.",
             "short",
             asking=lambda arm: rate(TOKENS, f"{arm}, {LANES}", "", WHOLE),
             width=4,

@@ -1,6 +1,6 @@
 // What is inside a panel, by its kind.
 import React from "react";
-import { applyFieldOverrides, FieldType, getFieldDisplayValues } from "@grafana/data";
+import { applyFieldOverrides, FieldType, getDisplayValueAlignmentFactors, getFieldDisplayValues } from "@grafana/data";
 import { BigValue, TimeSeries, VizRepeater } from "@grafana/ui";
 
 import { Heatmap } from "./heatmap.jsx";
@@ -80,6 +80,7 @@ function Figures({ panel, frames, screen, theme, width, height }) {
   return (
     <VizRepeater
       getValues={values}
+      getAlignmentFactors={getDisplayValueAlignmentFactors}
       renderValue={one}
       width={width}
       height={height}
