@@ -38,6 +38,8 @@ WARM_UP_S = 0.3
 """The first request is sent so long before the others, and not counted: what is done for the first time is slow."""
 ROUNDS = 2
 """Of a closed loop: every place is taken so many times."""
+CLOSED_STREAM_S = 2.0
+"""Longest answer in a closed loop: there, answers that are shorter than the engine's would be asked for more often."""
 START_S = 20.0
 """Longest wait for the endpoint's process."""
 _MS = 1_000_000
@@ -110,7 +112,8 @@ async def certify(plan: Plan, options: ReplayOptions, asked: Asked, workers: int
     """
     shots = measured_shots(plan, options, workers)
     flights: list[Flight] = []
-    async with _Endpoint() as there:
+    longest_s = endpoint.LONGEST_STREAM_S if options.closed_loop is None else CLOSED_STREAM_S
+    async with _Endpoint(longest_s) as there:
         own = replace(options, patience_short_s=None, patience_long_s=None, insecure=False)
         sending = Sending(own, replace(asked, target=there.target, key=None), lambda _: None, flights.append)
         await sending.client.resolve()
@@ -174,7 +177,8 @@ def _certificate(flights: Sequence[Flight], said: Said, sending: Sending, worker
 class _Endpoint:
     """The endpoint's process: a context manager, and what it said at its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
         self._process: asyncio.subprocess.Process | None = None
         self._port = 0
 
@@ -185,7 +189,10 @@ class _Endpoint:
 
     async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "loadgen.endpoint", stdin=PIPE, stdout=PIPE, start_new_session=True
+            *(sys.executable, "-m", "loadgen.endpoint", str(self._longest_s)),
+            stdin=PIPE,
+            stdout=PIPE,
+            start_new_session=True,
         )
         assert self._process.stdout is not None
         try:

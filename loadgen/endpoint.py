@@ -26,7 +26,7 @@ TTFT_NS = 50_000_000
 """From the arrival of a request's head to its first token."""
 GAP_NS = 20_000_000
 """Between tokens of an answer that is short enough."""
-LONGEST_STREAM_NS = 500_000_000
+LONGEST_STREAM_S = 0.5
 """A longer answer has smaller gaps, so that its tokens a second weigh what they weigh in the run, in less time."""
 _LONGEST_BODY = 1 << 30
 _TOKENS = re.compile(rb'"max_(?:completion_)?tokens": *(\d+)')
@@ -85,8 +85,14 @@ class Reading(web.RequestHandler):
         super().data_received(data)
 
 
-def handler_of(stamps: Stamps) -> Callable[[web.Request], Any]:
-    """Return the handler of both paths."""
+def handler_of(stamps: Stamps, longest_s: float) -> Callable[[web.Request], Any]:
+    """Return the handler of both paths.
+
+    Args:
+        stamps: take what it does.
+        longest_s: of an answer after its first token, seconds.
+    """
+    longest_ns = round(longest_s * 1e9)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         entered_ns = perf_counter_ns()
@@ -104,7 +110,7 @@ def handler_of(stamps: Stamps) -> Callable[[web.Request], Any]:
         await _until(entered_ns + TTFT_NS)
         await response.write((_LAST if tokens == 1 else _TOKEN)[chat])
         stamps.taken.append((int(number[1]), read_ns, entered_ns, perf_counter_ns()))
-        await _rest(response, entered_ns + TTFT_NS, tokens, chat=chat)
+        await _rest(response, entered_ns + TTFT_NS, tokens, max(1, min(GAP_NS, longest_ns // tokens)), chat=chat)
         await response.write(_end(tokens))
         return response
 
@@ -116,9 +122,9 @@ async def _until(due_ns: int) -> None:
         await asyncio.sleep(left / 1e9)
 
 
-async def _rest(response: web.StreamResponse, first_ns: int, tokens: int, *, chat: bool) -> None:
+async def _rest(response: web.StreamResponse, first_ns: int, tokens: int, gap_ns: int, *, chat: bool) -> None:
     """Write every token after the first when it is due, and with it whatever is due by then."""
-    gap_ns, sent = max(1, min(GAP_NS, LONGEST_STREAM_NS // tokens)), 1
+    sent = 1
     while sent < tokens:
         await _until(first_ns + sent * gap_ns)
         due = min(tokens, max(sent + 1, (perf_counter_ns() - first_ns) // gap_ns + 1))
@@ -135,12 +141,12 @@ def _leave_the_generators_core() -> None:
             os.sched_setaffinity(0, others)
 
 
-async def _serve() -> None:
+async def _serve(longest_s: float) -> None:
     """Say the port on stdout, serve until stdin ends, then write what was done as JSON."""
     stamps = Stamps()
     loop = asyncio.get_running_loop()
     application = web.Application(client_max_size=_LONGEST_BODY)
-    answer = handler_of(stamps)
+    answer = handler_of(stamps, longest_s)
     application.router.add_post("/v1/completions", answer)
     application.router.add_post("/v1/chat/completions", answer)
     runner = web.AppRunner(application, access_log=None, handle_signals=False)
@@ -159,4 +165,4 @@ async def _serve() -> None:
 
 if __name__ == "__main__":
     _leave_the_generators_core()
-    uvloop.run(_serve())
+    uvloop.run(_serve(float(sys.argv[1])))

@@ -76,7 +76,7 @@ def blocked(seconds):
 
 async def error_of_a_run(options):
     """Send a whole plan to an endpoint of its own, and give the mean error of the TTFT from the send, seconds."""
-    command = (sys.executable, "-m", "loadgen.endpoint")
+    command = (sys.executable, "-m", "loadgen.endpoint", "0.5")
     server = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     url = f"http://127.0.0.1:{int(await server.stdout.readline())}"
     results = []
