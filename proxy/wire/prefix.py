@@ -12,6 +12,9 @@ ID_HEX_CHARS: Final = 16
 
 _SEPARATOR: Final = "\x1e"
 _DIGEST_BYTES: Final = 16
+_AT_ONCE: Final = 2047
+"""Bytes. For one more, hashlib lets go of the interpreter, which a busy event loop gives back after 5 ms: for each block
+of a long prompt, so that the writer of the trace falls behind."""
 
 
 def prefix_chain(
@@ -41,7 +44,10 @@ def prefix_chain(
     link = blake2b(_bytes(start), key=_key(salt), digest_size=_DIGEST_BYTES).digest()
     ids: list[str] = []
     for piece in _id_pieces(blocks, block_tokens) if token_ids else _text_pieces(blocks, block_tokens):
-        link = blake2b(piece, key=link, digest_size=_DIGEST_BYTES).digest()
+        digest = blake2b(piece[:_AT_ONCE], key=link, digest_size=_DIGEST_BYTES)
+        for at in range(_AT_ONCE, len(piece), _AT_ONCE):
+            digest.update(piece[at : at + _AT_ONCE])
+        link = digest.digest()
         ids.append(link.hex()[:ID_HEX_CHARS])
     return tuple(ids)
 
