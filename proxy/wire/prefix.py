@@ -13,8 +13,8 @@ ID_HEX_CHARS: Final = 16
 _SEPARATOR: Final = "\x1e"
 _DIGEST_BYTES: Final = 16
 _AT_ONCE: Final = 2047
-"""Bytes. For one more, hashlib lets go of the interpreter, which a busy event loop gives back after 5 ms: for each block
-of a long prompt, so that the writer of the trace falls behind."""
+"""Bytes. For one more, hashlib lets go of the interpreter, which a busy event loop gives back after 5 ms: at each
+block of a long prompt, so that the writer of the trace falls behind."""
 
 
 def prefix_chain(

@@ -1,5 +1,7 @@
 """Hash chains: equal ids are equal prefixes."""
 
+from hashlib import blake2b
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +37,14 @@ def test_token_ids_are_cut_exactly(tokens: list[int], size: int) -> None:
     whole = len(tokens) // size
     longer = chain(",".join(map(str, [*tokens, 7])), size=size, ids=True)
     assert found[:whole] == longer[:whole]
+
+
+@pytest.mark.parametrize("tokens", [1, 511, 512, 1023, 1024, 3000])
+def test_a_block_of_any_size_is_hashed_as_a_whole(tokens: int) -> None:
+    text = "".join(chr(33 + at % 90) for at in range(tokens * BYTES_PER_TOKEN))
+    start = blake2b(b"5:model0:", key=blake2b(b"salt", digest_size=64).digest(), digest_size=16).digest()
+    expected = blake2b(text.encode(), key=start, digest_size=16).hexdigest()[:16]
+    assert chain(text, size=tokens) == (expected,)
 
 
 def test_an_id_depends_on_everything_before_its_block() -> None:
