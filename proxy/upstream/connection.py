@@ -81,6 +81,7 @@ class Connection(asyncio.Protocol):
         "_paused",
         "_receiver",
         "_transport",
+        "address",
         "held_back",
         "idle_since",
         "served",
@@ -108,6 +109,8 @@ class Connection(asyncio.Protocol):
         """A byte of the current answer has come."""
         self.held_back = False
         """Reading was paused since somebody cleared this: the time to the next read says nothing of the engine."""
+        self.address = ""
+        """Where it goes; set by the pool."""
         self.idle_since = 0.0
         """Monotonic seconds; set by the pool."""
 

@@ -7,6 +7,7 @@ import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 from proxy.upstream.access import Access, problem_of
@@ -77,8 +78,7 @@ class Pool:
         self._names.watch(address.host, self._moved)
         self._valid: frozenset[str] | None = None
         """The addresses that count since the name moved; None: it has not."""
-        self._at: dict[Connection, str] = {}
-        """Where each connection goes."""
+        self._new = partial(Connection, self._give, self._forget)
         self.opened = 0
         """Connections made so far."""
 
@@ -154,7 +154,7 @@ class Pool:
         for nth, address in enumerate(addresses, 1):
             try:
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self._give, self._forget),
+                    self._new,
                     address,
                     self.address.port,
                     ssl=self._tls,
@@ -164,8 +164,7 @@ class Pool:
                 if nth == len(addresses):
                     raise
                 continue
-            if not connection.closed:
-                self._at[connection] = address
+            connection.address = address
             return connection
         raise OSError("the name has no address")
 
@@ -181,7 +180,7 @@ class Pool:
 
     def _give(self, connection: Connection) -> None:
         """Take a connection back that has delivered its answer."""
-        if self._closed or (self._valid is not None and self._at.get(connection) not in self._valid):
+        if self._closed or (self._valid is not None and connection.address not in self._valid):
             connection.abort()
             return
         connection.idle_since = time.monotonic()
@@ -191,13 +190,12 @@ class Pool:
 
     def _forget(self, connection: Connection) -> None:
         self._idle.pop(connection, None)
-        self._at.pop(connection, None)
 
     def _moved(self, addresses: Sequence[str]) -> None:
         """Take where the name leads now: end connections that go elsewhere, those in use when they are idle."""
         self._valid = frozenset(addresses)
         for connection in list(self._idle):
-            if self._at.get(connection) not in self._valid:
+            if connection.address not in self._valid:
                 del self._idle[connection]
                 connection.abort()
 
