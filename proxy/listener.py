@@ -77,7 +77,7 @@ CLOSE = Written(keep_alive=False)
 class ClientConnection(web.RequestHandler):
     """One client connection. Tells the `flow` that feeds it when the client does not keep up."""
 
-    __slots__ = ("_body", "_drained", "_listener", "_to_come", "body_bytes", "flow", "head")
+    __slots__ = ("_body", "_drained", "_in_head", "_listener", "_to_come", "body_bytes", "flow", "head")
 
     def __init__(self, listener: "Listener", **options: Any) -> None:
         super().__init__(listener, **options)
@@ -85,6 +85,8 @@ class ClientConnection(web.RequestHandler):
         self._drained: asyncio.Future[None] | None = None
         self._body: StreamReader | None = None
         """Of the last head that was complete."""
+        self._in_head = False
+        """A head has begun whose end has not come."""
         self._to_come = 0
         """Bytes of a body that its head has announced and that have not come."""
         self.body_bytes = 0
@@ -120,7 +122,18 @@ class ClientConnection(web.RequestHandler):
             if self._parse(data[began:end]):
                 return
             began, end = end, data.find(b"\r\n\r\n", end) + 4
-        self._parse(data[began:] if began else data)
+        self._parse(b"\0" if end < 4 and self._has_no_version(data, began) else data[began:] if began else data)
+
+    def _has_no_version(self, data: bytes, began: int) -> bool:
+        """Whether a head begins here whose first line is whole and names no version: aiohttp would wait for its rest.
+
+        In its place the parser is given a byte that it refuses.
+        """
+        if self._in_head or not (self._body is None or self._body.is_eof()):
+            return False
+        self._in_head = True
+        line, mark, _ = data[began:].lstrip(b"\r\n").partition(b"\r\n")
+        return bool(mark) and b" HTTP/" not in line
 
     def _parse(self, data: bytes) -> bool:
         """Give bytes to the parser; return whether they break HTTP.
@@ -132,6 +145,7 @@ class ClientConnection(web.RequestHandler):
         if heads == self._request_count:
             self.body_bytes += len(data)
             return False
+        self._in_head = False
         message, content = self._messages[-1]
         if isinstance(message, RawRequestMessage):
             self.body_bytes, self._body = 0, content

@@ -71,8 +71,10 @@ reject4xx+close
     059 chunk-size-lf: a bare LF after the chunk size
     060 chunk-data-lf: a bare LF after the chunk
     061 chunk-data-overlong: a chunk longer than its size
+    052 chunk-ext-64k: chunks that are mostly extensions (RFC 9112, 7.1.1: limit them and answer 4xx)
     070 lf-only: bare LF everywhere
     073 connect: no tunnel
+    075 http09: a request line without version
     076 http20-line: HTTP/2.0 written in a request line
     078 http-lower: the protocol in lower case
     079 h2-preface: HTTP/2 without a negotiation
@@ -102,7 +104,6 @@ accept1_or_reject
     0401 te-identity-chunked: a coding list that ends in chunked
     0413 te-gzip-chunked: a compressed body in chunks
     0415 te-empty-list: an empty item before chunked
-    052 chunk-ext-64k: costs no memory and goes no further; its bytes end with the time limit for a body
     062 chunk-size-spaces: blanks after a chunk size
     065 trailer-framing: framing and credentials in a trailer never count
     066 trailer-1000: a thousand trailers
@@ -157,7 +158,6 @@ no-upstream-complete
     069 chunk-truncated-close: half a chunk is no request
     195 body-short-close: half a body is no request
 no-upstream
-    075 http09: a line without version is half a head: it waits for the rest, within the time limit for a head
     196 headers-truncated: half a head is no request
 allowlist
     0900 path-dslash: an empty segment

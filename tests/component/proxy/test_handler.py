@@ -239,6 +239,26 @@ async def test_a_body_that_breaks_in_the_piece_of_its_head_is_a_400_at_once(star
     assert not [record for record in caplog.records if record.exc_info]
 
 
+@pytest.mark.parametrize("line", [b"GET /v1/models\r\n", b"\r\nGET /v1/models\r\nHost: t\r\n"])
+async def test_a_line_without_version_is_refused_at_once(start, line):
+    engine, proxy = await start(healthy)
+    client = await proxy.client()
+    client.send(line)
+    assert (await client.answer()).status == 400
+    assert await client.reader.read() == b""
+    assert engine.requests == []
+
+
+async def test_a_head_may_come_line_by_line(start):
+    _, proxy = await start(healthy)
+    client = await proxy.client()
+    for _ in range(2):
+        for line in request(chat()).splitlines(keepends=True):
+            client.send(line)
+            await asyncio.sleep(0)
+        assert (await client.answer()).status == 200
+
+
 async def test_chunks_that_are_mostly_extensions_are_refused_and_small_chunks_are_not(start):
     engine, proxy = await start(healthy)
     head, _, body = request(chat()).partition(b"Content-Length")
