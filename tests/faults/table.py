@@ -27,7 +27,7 @@ _INTRODUCTION = """\
 
 What breaks proxies, and what this one does with it. `make faults` runs every row below on real sockets: a client that
 writes raw bytes, `lanewise serve` (or `lanewise-load`) as a process, and a recording upstream behind it that keeps
-every byte it gets. It takes about four minutes on two cores, writes `runs/faults/latest.json` (rows
+every byte it gets. It takes about six minutes on two cores, writes `runs/faults/latest.json` (rows
 `id, expected, got, passed`) and this page, and exits 3 when a row fails. One row or one kind:
 `.venv/bin/python -m tests.faults RAW-010 LIFE-06`, `--kind operations`.
 
@@ -44,6 +44,12 @@ every byte it gets. It takes about four minutes on two cores, writes `runs/fault
   test by `tests/faults/inject/sitecustomize.py`; a full disk and changing host names by a mount namespace.
 - A client that closes its half of the connection after its request is taken for one that left (LIFE-04): the slot is
   free at once and the engine's connection is closed. `socat` and `nc -N` do that; HTTP clients do not.
+- **Judged with a source**, where another outcome could be wished for: blanks in a request line may be split leniently
+  (RAW-080: RFC 9112, 3); HEAD is answered 405, as vLLM does (RAW-194: RFC 9110, 15.5.6); a compressed body is 415 and is
+  not looked at (RAW-174: RFC 9110, 15.5.16); no protocol is changed to (RAW-145: RFC 9110, 7.8, an upgrade may be
+  ignored or refused); a second request on the connection is judged by itself (RAW-191).
+- **The client rows** drive real libraries, which are installed into `runs/clients` once ([clients.md](clients.md));
+  `FAULTS_CLIENTS=off` leaves them out.
 - Rows that could not be observed say `not run: needs …` and count as failed.
 """
 _LEFT_OUT = {"held_after", "body", "words", "first", "log", "said", "tail", "traceback", "next_connection", "no_5xx"}
