@@ -1,6 +1,7 @@
 """One request in flight: the stamps it collects and how it ended."""
 
 from collections.abc import Callable
+from itertools import repeat
 from operator import sub
 from typing import Any
 from zlib import crc32
@@ -36,6 +37,8 @@ class Timeline:
     def event_deltas(self, times_ns: list[int], origin_ns: int) -> tuple[int, ...]:
         """Return microseconds of the plan from `origin_ns` to the first time and from each to the next."""
         factor = self._speed / 1000
+        if times_ns and times_ns[0] == times_ns[-1]:  # all in one read
+            return (int((times_ns[0] - origin_ns) * factor + 0.5), *repeat(0, len(times_ns) - 1))
         offsets = [int((time - origin_ns) * factor + 0.5) for time in times_ns]
         return (*offsets[:1], *map(sub, offsets[1:], offsets))
 

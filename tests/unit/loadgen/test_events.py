@@ -116,6 +116,22 @@ def test_where_the_network_cuts_the_stream_changes_nothing(cuts):
     assert (reader.chunks, reader.completion_tokens, reader.finish, reader.error) == (5, 7, "length", None)
 
 
+FUSED = text("x").replace(b'"text":"x",', b'"text":",')
+"""No JSON: what comes before a text and what comes after it share a quote."""
+ODD = [text("a"), text(""), text('"'), text("\\"), chat({"content": "b"}), USAGE, b": note\n\n", FUSED]
+events_drawn = st.lists(st.text(max_size=4).map(text) | st.sampled_from(ODD), max_size=12)
+
+
+@given(events_drawn)
+def test_events_that_come_together_are_read_as_they_are_one_by_one(events):
+    together, singly = read(b"".join(events)), EventReader()
+    for event in events:
+        singly.feed(event[:-1], 1)
+        singly.feed(event[-1:], 1)
+    for what in ("kinds", "chunks", "times_ns", "first_ns", "last_ns", "completion_tokens", "error"):
+        assert getattr(together, what) == getattr(singly, what), what
+
+
 @given(st.binary(max_size=300))
 def test_any_bytes_are_survived(junk):
     reader = read(text("a"), junk, text("b"))
