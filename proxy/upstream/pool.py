@@ -70,7 +70,7 @@ class Pool:
         self._idle: dict[Connection, None] = {}
         """Oldest first. A dict, because a connection that the engine closes leaves from the middle."""
         self._sweep: asyncio.TimerHandle | None = None
-        self._tls = ssl.create_default_context() if address.tls else None
+        self._tls: ssl.SSLContext | None = None
         self.key: str | None = None
         """API key that goes with every request; None: what the client sent."""
         self._closed = False
@@ -150,6 +150,8 @@ class Pool:
     async def _connect_to(self, addresses: Sequence[str]) -> Connection:
         """Connect to the first of some addresses where somebody is."""
         loop = asyncio.get_running_loop()
+        if self.address.tls and self._tls is None:
+            self._tls = ssl.create_default_context()
         name = self.address.host if self._tls else None
         for nth, address in enumerate(addresses, 1):
             try:

@@ -3,14 +3,13 @@
 import asyncio
 import datetime as dt
 import ssl
-import time
 from contextlib import AsyncExitStack
 
 import pytest
 import trustme
 from clients import Client, chat, request
 from conftest import running, settings_for, until
-from engines import DONE, Engine, Peer, chat_chunk, chat_events, gated, healthy, silent
+from engines import DONE, PATIENCE_S, Engine, Peer, chat_chunk, chat_events, gated, healthy, silent
 
 from proxy.credentials import read
 from proxy.policy.outcome import Outcome
@@ -380,15 +379,15 @@ async def test_the_time_to_connect_covers_the_handshake(ca):
             taken.set()
 
     server = await asyncio.get_running_loop().create_server(Mute, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    pool = Pool(Origin("localhost", port, tls=True), connect_timeout_s=0.05)
-    began = time.monotonic()
-    with pytest.raises(ConnectError, match=r"no connection within 0\.05 s"):
-        await pool.connect()
-    assert taken.is_set()
-    assert time.monotonic() - began < 5
-    pool.close()
-    server.close()
+    pool = Pool(Origin(*server.sockets[0].getsockname(), tls=True), connect_timeout_s=0.05)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not taken.is_set():  # on a busy machine the time may be over before the connection is there
+                with pytest.raises(ConnectError, match=r"no connection within 0\.05 s"):
+                    await pool.connect()
+    finally:
+        pool.close()
+        server.close()
 
 
 async def test_an_engine_that_is_cut_off_over_tls_never_looks_like_success(behind, ca, folder):
