@@ -72,10 +72,10 @@ def _whole(share_of: float, metric: str, lane: str = LANES) -> Asking:
     return lambda arm: quantile(share_of, metric, "", f"{arm}, {lane}", WHOLE)
 
 
-def _refused(by: str = "", window: str = R) -> Asking:
+def _refused(by: str = "", window: str = R, lanes: str = LANES) -> Asking:
     return lambda arm: share(
-        rate(REQUESTS, f'{arm}, {LANES}, outcome=~"rejected|expired"', by, window),
-        rate(REQUESTS, f"{arm}, {LANES}, {SENT}", by, window),
+        rate(REQUESTS, f'{arm}, {lanes}, outcome=~"rejected|expired"', by, window),
+        rate(REQUESTS, f"{arm}, {lanes}, {SENT}", by, window),
     )
 
 
@@ -176,6 +176,17 @@ _PRICE = Row(
             decimals=1,
         ),
         _both(
+            "长请求拒绝率",
+            "Long",
+            "长通道中立即拒绝或因截止时间丢弃的比例。",
+            "Of the requests in the long lane.",
+            "percentunit",
+            asking=_refused(window=WHOLE, lanes=LONG_LANE),
+            width=4,
+            height=6,
+            decimals=1,
+        ),
+        _both(
             "长请求 TTFT p99",
             "Long",
             "从到达到首 token,含排队。",
@@ -217,17 +228,6 @@ _PRICE = Row(
             width=4,
             height=6,
             decimals=0,
-        ),
-        _both(
-            "请求/秒",
-            "Requests/s",
-            "只有两侧负载相同才可比较。",
-            "Only with the same load the two can be compared.",
-            "reqps",
-            asking=lambda arm: rate(REQUESTS, f"{arm}, {LANES}", "", WHOLE),
-            width=4,
-            height=6,
-            decimals=2,
         ),
     ),
 )
