@@ -45,8 +45,8 @@ every byte it gets. It takes about six minutes on two cores, writes `runs/faults
 - A client that closes its half of the connection after its request is taken for one that left (LIFE-04): the slot is
   free at once and the engine's connection is closed. `socat` and `nc -N` do that; HTTP clients do not.
 - **Judged with a source**, where another outcome could be wished for: blanks in a request line may be split leniently
-  (RAW-080: RFC 9112, 3); HEAD is answered 405, as vLLM does (RAW-194: RFC 9110, 15.5.6); a compressed body is 415 and is
-  not looked at (RAW-174: RFC 9110, 15.5.16); no protocol is changed to (RAW-145: RFC 9110, 7.8, an upgrade may be
+  (RAW-080: RFC 9112, 3); HEAD is answered 405, as vLLM does (RAW-194: RFC 9110, 15.5.6); a compressed body is 415 and
+  is not looked at (RAW-174: RFC 9110, 15.5.16); no protocol is changed to (RAW-145: RFC 9110, 7.8, an upgrade may be
   ignored or refused); a second request on the connection is judged by itself (RAW-191).
 - **The client rows** drive real libraries, which are installed into `runs/clients` once ([clients.md](clients.md));
   `FAULTS_CLIENTS=off` leaves them out.
