@@ -18,11 +18,14 @@ ALONE = tuple(
         "component/loadgen/sim/test_server.py",
         "component/loadgen/test_corner.py",
         "e2e/test_agreement.py",
+        "e2e/test_alerts.py",
         "e2e/test_demo.py",
+        "e2e/test_leases.py",
         "e2e/test_monitoring.py",
         "e2e/test_readme.py",
         "e2e/test_scrape.py",
         "e2e/test_walkthrough.py",
+        "e2e/test_workers.py",
     )
 )
 
