@@ -72,7 +72,7 @@ class Explanations:
         if self.wanted and (exchange.facts is not None or exchange.reason is not None):
             exchange.body = b""
             if exchange.facts is not None and (exchange.facts.blocks or exchange.facts.cache_salt):
-                exchange.facts = exchange.facts._replace(blocks=(), cache_salt=None)
+                exchange.facts = exchange.facts.without_text()
             self._kept.append(exchange)
 
     def of(self, exchange: Exchange) -> dict[str, Any]:

@@ -114,7 +114,7 @@ class Feeding:
             split = await self._split(exchange, ticket, document, outgoing)
             exchange.tokenize_s = time.monotonic() - began
         if split is None:
-            ticket = exchange.ticket = ticket._replace(splittable=False)
+            ticket = exchange.ticket = ticket.whole()
             return ticket, None
         lane = self._classification.lane_of(split.ids.count)
         exchange.lane = self._classification.lanes[lane].name

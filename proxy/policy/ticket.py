@@ -37,6 +37,13 @@ class Ticket(NamedTuple):
     priority: int = 0
     """Priority class inside its lane; lower goes sooner, as in vLLM."""
 
+    def whole(self) -> "Ticket":
+        """Return it as one that is not to be fed in installments."""
+        return Ticket(*self[:_SPLITTABLE], False, *self[_SPLITTABLE + 1 :])  # `_replace` costs twice as much
+
+
+_SPLITTABLE = Ticket._fields.index("splittable")
+
 
 class Grant(NamedTuple):
     """Permission to run on one backend. A ticket that is fed in installments gets several: parts, then the final."""

@@ -33,7 +33,7 @@ _RUNS: Final = bytes(ord("b") if byte in _BASE64 else ord(" ") for byte in range
 _RUN: Final = b"b" * RUN_CHARS
 
 
-def take_census(text: str) -> TextCensus:
+def take_census(text: str, *, media_parts: int = 0, messages: int = 0) -> TextCensus:
     """Count the characters of a text by class.
 
     A character beyond the basic plane (emoji, rare Chinese) counts as two of `other`: vocabularies spell most of them
@@ -42,9 +42,8 @@ def take_census(text: str) -> TextCensus:
 
     Args:
         text: any string, lone surrogates included.
-
-    Returns:
-        The character classes; `media_parts` and `messages` are 0.
+        media_parts: goes into the census as it is.
+        messages: the same.
     """
     data = text.encode("utf-8", "surrogatepass")
     rare = data.translate(_CLASSES, _COMMON)
@@ -65,7 +64,7 @@ def take_census(text: str) -> TextCensus:
             digits -= run_digits
             symbols -= len(run) - run_digits
             latin -= run_latin
-    return TextCensus(latin, digits, symbols, cjk, other, base64)
+    return TextCensus(latin, digits, symbols, cjk, other, base64, media_parts, messages)
 
 
 def add(one: TextCensus, two: TextCensus, times: int = 1) -> TextCensus:

@@ -75,18 +75,11 @@ class Prompt:
     def census(self) -> TextCensus:
         """Count all the text that was found."""
         texts = self._texts
-        found = take_census(texts[0] if len(texts) == 1 else "\n".join(texts))
-        joints = max(0, len(texts) - 1)
-        census = TextCensus(
-            found.latin - joints,
-            found.digits,
-            found.symbols,
-            found.cjk,
-            found.other,
-            found.base64,
-            self.media,
-            self.messages,
+        census = take_census(
+            texts[0] if len(texts) == 1 else "\n".join(texts), media_parts=self.media, messages=self.messages
         )
+        if len(texts) > 1:
+            census = census._replace(latin=census.latin - (len(texts) - 1))  # what joins them is no text
         if self._repeated is None:
             return census
         text, times = self._repeated
