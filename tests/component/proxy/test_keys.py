@@ -13,7 +13,7 @@ from engines import Engine, healthy
 
 from proxy import app, cli
 from proxy.policy.outcome import Outcome, Reason
-from proxy.settings import ConfigurationError, Loaded, Settings
+from proxy.settings import ConfigurationError, Loaded, Settings, show
 from proxy.settings.tree import leaves
 
 LOOPS = ("uvloop",)
@@ -267,6 +267,8 @@ async def test_no_key_is_in_anything_that_is_shown_or_written(start, tmp_path, c
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path.parent != tmp_path]
     assert files
     seen = answers + caplog.text.encode() + b"".join(path.read_bytes() for path in files)
+    loaded = Loaded(proxy.app.settings, dict.fromkeys(leaves(Settings), "default"), None)
+    seen += (show.resolved(loaded) + show.minimal(loaded) + str(show.as_document(loaded, resolved=True))).encode()
     seen += repr((proxy.app, proxy.app.credentials, proxy.app.settings, proxy.app.corridor._limits)).encode()
     everything = (CLIENT, SEARCH, BATCH, ADMIN, ENGINE, "sk-unknown-0123456789")
     assert [key for key in everything if key.encode() in seen] == []

@@ -12,6 +12,7 @@ from conftest import running, settings_for, until
 from engines import DONE, PATIENCE_S, Engine, Peer, chat_chunk, chat_events, gated, healthy, silent
 
 from proxy.credentials import read
+from proxy.doctor.visit import Visit, gather
 from proxy.policy.outcome import Outcome
 from proxy.settings import ConfigurationError, Settings, warnings
 from proxy.upstream.pool import ConnectError, Origin, Pool
@@ -419,3 +420,27 @@ async def test_a_renewed_authority_counts_for_new_connections_and_cuts_no_stream
         await proxy.app._pools["engine0"].connect()
     await proxy.app.backends.probe("engine0")
     assert "its certificate is not accepted" in proxy.app.backends.views()[0].error
+
+
+async def test_the_doctor_comes_in_where_the_proxy_does(behind, ca, folder):
+    engine = behind_tls(ca.issue_cert("localhost"))
+    seen = []
+    answer = engine.probed
+    engine.probed = lambda peer, received: (seen.append(received), answer(peer, received))
+    (folder.path / "engine-key").write_text("engine-key-0123456789\n")
+    (folder.path / "engine-key").chmod(0o600)
+    keys = {"ca_file": folder.authority(), "api_key_file": str(folder.path / "engine-key")}
+    proxy = await behind(engine, sections={"timeouts": {"idle_connection": "10ms"}}, **keys)
+    seen.clear()
+    case = await gather(Visit(proxy.app.settings, proxy.app.admin_listen, apart_s=0.0), NOW.date(), None)
+    (facts,) = case.engines
+    assert (facts.error, facts.models) == (None, (("tiny", 16384),))
+    assert case.guards.unread == ()
+    asked = {one.path.partition("?")[0]: one.header("authorization") for one in seen if one.header("accept-encoding")}
+    assert set(asked) >= {"/health", "/v1/models", "/metrics"}
+    assert set(asked.values()) == {"Bearer engine-key-0123456789"}
+    stranger = Settings.model_validate(
+        proxy.app.settings.model_dump(mode="json") | {"backends": [{"url": engine.url, "name": "engine0"}]}
+    )
+    case = await gather(Visit(stranger, proxy.app.admin_listen, apart_s=0.0), NOW.date(), None)
+    assert "cannot connect: its certificate is not accepted" in case.engines[0].error
