@@ -121,10 +121,10 @@ def test_what_the_prometheus_operator_gets_has_the_keys_that_it_knows(rendered, 
 
 def test_a_key_that_the_prometheus_operator_does_not_know_would_be_noticed(rendered, check, tmp_path):
     wrong = copy.deepcopy(of_kind(rendered["everything"], "ServiceMonitor")[0])
-    wrong["spec"]["endpoints"][0]["intervall"] = "15s"
+    wrong["spec"]["endpoints"][0]["scrape_every"] = "15s"
     (tmp_path / "wrong.json").write_text(json.dumps(wrong))
     done = check("jsonschema", "-i", tmp_path / "wrong.json", SCHEMAS / "monitoring.coreos.com_v1.json")
-    assert (done.code, "intervall" in done.err) == (1, True)
+    assert (done.code, "scrape_every" in done.err) == (1, True)
 
 
 def test_the_rules_of_the_chart_are_those_that_are_shipped_and_promtool_takes_them(rendered, root, promtools, tmp_path):
@@ -171,7 +171,7 @@ def test_several_proxies_share_what_one_may_take(rendered):
         ("autoscaling.enabled=true,sharing.mode=static,replicaCount=2", "autoscaling needs sharing.mode redis"),
         ("sharing.mode=redis", "sharing.mode redis needs sharing.store"),
         ("persistence.enabled=true,replicaCount=2,sharing.mode=static", "persistence keeps the state of one proxy"),
-        ("sevice.port=80", "additional properties 'sevice' not allowed"),
+        ("listen.port=80", "additional properties 'listen' not allowed"),
         ("service.port=http", "/service/port"),
         ("config.listen=0.0.0.0:80", "/config"),
     ],
