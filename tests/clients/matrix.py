@@ -58,6 +58,8 @@ EXCEPT: dict[tuple[str, str], Rule] = {
     ("httpx", "failed"): {"status": 500, "attempts": 1},
     ("httpx", "full"): _BY_HAND | {"status": 429, "code": "queue_full"},
     ("httpx", "down"): _BY_HAND | {"status": 503, "code": "no_backend"},
+    # llama-index asks four times for a stream: its own retries go round those of the library below it.
+    **{("llama_index", case): RULES[case] | {"attempts": 4} for case in ("failed", "full", "down")},
     # curl --retry 2 obeys Retry-After, and its exit code says nothing about a status.
     ("curl", "refused"): {"status": 400, "said": "temperature must be at most 2", "attempts": 1},
     ("curl", "cut"): {"error": "exit 18", "attempts": 1},
