@@ -29,10 +29,8 @@ def without_network():
     return []
 
 
-@pytest.fixture(scope="module")
-def bundle(root, tmp_path_factory):
-    """The unpacked bundle of this machine and interpreter."""
-    out = tmp_path_factory.mktemp("bundle")
+def bundled(root, out):
+    """Return the unpacked bundle of this machine and interpreter."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     environment = {**os.environ, "VENV": sys.prefix}
     command = ["sh", str(root / "tools/bundle.sh"), "--python", version, "--out", str(out)]
@@ -43,16 +41,12 @@ def bundle(root, tmp_path_factory):
     return next(path for path in out.iterdir() if path.is_dir())
 
 
-@pytest.fixture(scope="module")
-def installed(bundle, tmp_path_factory):
-    """The folder of programs of an environment that holds the bundle and nothing else."""
-    folder = tmp_path_factory.mktemp("opt") / "lanewise"
+def install(bundle, folder, *before):
+    """Run the bundle's script, from elsewhere."""
     # Byte code of what is never imported here would take longer than all the rest.
     environment = clean_environment() | {"PYTHON": sys.executable, "PIP_NO_COMPILE": "1"}
-    command = [*without_network(), "sh", str(bundle / "install.sh"), str(folder)]
-    done = subprocess.run(command, cwd="/", capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder / "bin"
+    command = [*before, "sh", str(bundle / "install.sh"), str(folder)]
+    return subprocess.run(command, cwd="/", capture_output=True, text=True, env=environment, check=False)
 
 
 def run(program, *arguments):
@@ -62,25 +56,27 @@ def run(program, *arguments):
     return done.stdout
 
 
-def test_both_commands_say_version_and_commit(installed):
-    assert RELEASE.fullmatch(run(installed / "lanewise", "--version"))
-    assert RELEASE.fullmatch(run(installed / "lanewise-load", "--version"))
+def test_a_bundle_installs_without_a_network_and_works_away_from_the_source_tree(root, tmp_path, serving, ask):
+    (tmp_path / "dist").mkdir()
+    bundle = bundled(root, tmp_path / "dist")
+    done = install(bundle, tmp_path / "opt", *without_network())
+    assert done.returncode == 0, done.stderr
+    programs = tmp_path / "opt/bin"
+    assert RELEASE.fullmatch(run(programs / "lanewise", "--version"))
+    assert RELEASE.fullmatch(run(programs / "lanewise-load", "--version"))
+    shipped = json.loads(run(programs / "lanewise", "files", "--json"))
+    wanted = {"config/minimal.yaml", "deploy/systemd/lanewise.service", "config/prometheus/alerts.yaml"}
+    assert wanted <= set(shipped["files"])
+    minimal = f"{shipped['folder']}/config/minimal.yaml"
+    assert run(programs / "lanewise", "validate", "--config", minimal).startswith("valid")
+    assert_a_request_goes_through(programs, serving, ask)
+    assert_a_changed_file_is_noticed(bundle, tmp_path / "other")
 
 
-def test_the_shipped_files_are_found_and_the_least_configuration_is_valid(installed):
-    told = json.loads(run(installed / "lanewise", "files", "--json"))
-    assert {"config/minimal.yaml", "deploy/systemd/lanewise.service", "config/prometheus/alerts.yaml"} <= {
-        *told["files"]
-    }
-    assert run(installed / "lanewise", "validate", "--config", f"{told['folder']}/config/minimal.yaml").startswith(
-        "valid"
-    )
-
-
-def test_a_request_goes_through_the_proxy_to_the_simulated_engine(installed, serving, ask):
+def assert_a_request_goes_through(programs, serving, ask):
     engine = free_address()
     simulated = [
-        str(installed / "lanewise-load"),
+        str(programs / "lanewise-load"),
         "sim",
         "serve",
         "--profile",
@@ -92,11 +88,13 @@ def test_a_request_goes_through_the_proxy_to_the_simulated_engine(installed, ser
     ]
     with subprocess.Popen(simulated, cwd="/", env=clean_environment(), stderr=subprocess.DEVNULL) as process:
         try:
-            with serving("--backend", f"http://{engine}", program=[installed / "lanewise"], cwd="/") as proxy:
+            with serving("--backend", f"http://{engine}", program=[programs / "lanewise"], cwd="/") as proxy:
                 proxy.wait_until_it_serves()
-                await_ready(ask, proxy.admin)
-                asked = {"model": "sim-8b", "prompt": "one two three", "max_tokens": 4}
-                asked["model"] = json.loads(ask(proxy.listen, "/v1/models")[1])["data"][0]["id"]
+                status = 0
+                while status != 200:  # the only sign of readiness is the next answer
+                    status = ask(proxy.admin, "/readyz")[0]
+                model = json.loads(ask(proxy.listen, "/v1/models")[1])["data"][0]["id"]
+                asked = {"model": model, "prompt": "one two three", "max_tokens": 4}
                 status, text = ask(proxy.listen, "/v1/completions", asked)
                 assert (status, json.loads(text)["usage"]["completion_tokens"]) == (200, 4)
                 assert proxy.end() == 0
@@ -104,17 +102,8 @@ def test_a_request_goes_through_the_proxy_to_the_simulated_engine(installed, ser
             process.terminate()
 
 
-def await_ready(ask, admin):
-    status = 0
-    while status != 200:  # each answer waits for nothing; the proxy looks again every few milliseconds of this loop
-        status = ask(admin, "/readyz")[0]
-
-
-def test_a_file_that_was_changed_is_noticed_before_anything_is_installed(bundle, tmp_path):
-    copy = shutil.copytree(bundle, tmp_path / "bundle")
-    with (copy / "LICENSE").open("a") as licence:
+def assert_a_changed_file_is_noticed(bundle, folder):
+    with (bundle / "LICENSE").open("a") as licence:
         licence.write("x")
-    environment = clean_environment() | {"PYTHON": sys.executable}
-    command = ["sh", str(copy / "install.sh"), str(tmp_path / "opt")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert (done.returncode, "not what it was" in done.stderr, (tmp_path / "opt").exists()) == (1, True, False)
+    done = install(bundle, folder)
+    assert (done.returncode, "not what it was" in done.stderr, folder.exists()) == (1, True, False)

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from contextlib import redirect_stdout, suppress
+from functools import cache
 from io import StringIO
 
 import pytest
@@ -14,15 +15,12 @@ SCRIPTS = (("lanewise", "bash"), ("lanewise", "zsh"), ("lanewise", "fish"), ("la
 SECTIONS = ("FILES", "ENVIRONMENT", "EXIT CODES", "EXAMPLES")
 
 
-@pytest.fixture(scope="module")
-def scripts():
-    """What each program prints, by program and shell; making one of the load generator takes all of its modules."""
-    made = {}
-    for program, shell in SCRIPTS:
-        with redirect_stdout(StringIO()) as out, suppress(SystemExit):
-            (main if program == "lanewise" else load_main)(["completion", shell])
-        made[program, shell] = out.getvalue()
-    return made
+@cache
+def script_of(program, shell):
+    """What a program prints for a shell; making that of the load generator takes all of its modules."""
+    with redirect_stdout(StringIO()) as out, suppress(SystemExit):
+        (main if program == "lanewise" else load_main)(["completion", shell])
+    return out.getvalue()
 
 
 def completed(script, program, *words):
@@ -36,16 +34,16 @@ def completed(script, program, *words):
     return done.stdout.split()
 
 
-def test_bash_completes_commands_and_options(scripts):
-    script = scripts["lanewise", "bash"]
+def test_bash_completes_commands_and_options():
+    script = script_of("lanewise", "bash")
     assert completed(script, "lanewise", "lanewise", "va") == ["validate"]
     assert completed(script, "lanewise", "lanewise", "validate", "--str") == ["--strict"]
-    assert completed(scripts["lanewise-load", "bash"], "lanewise-load", "lanewise-load", "summ") == ["summarise"]
+    assert completed(script_of("lanewise-load", "bash"), "lanewise-load", "lanewise-load", "summ") == ["summarise"]
 
 
 @pytest.mark.parametrize(("program", "shell"), SCRIPTS)
-def test_each_shell_reads_its_script(scripts, program, shell):
-    script = scripts[program, shell]
+def test_each_shell_reads_its_script(program, shell):
+    script = script_of(program, shell)
     assert "healthcheck" in script or "summarise" in script
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
