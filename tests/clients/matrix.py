@@ -44,8 +44,8 @@ RULES: dict[str, Rule] = {
     "slow": _WORDS | {"seconds": {"at_least": engine.FIRST_BYTE_S}},
     "cut": _RAISES | {"attempts": 1},
     "failed": _RAISES | _THRICE | {"status": 500},
-    "full": _RAISES | _THRICE | {"status": 429, "gaps_s": {"each": {"at_least": 0.9, "at_most": 20.0}}},
-    "down": _RAISES | _THRICE | {"status": 503, "gaps_s": {"each": {"at_least": 0.9, "at_most": 20.0}}},
+    "full": _RAISES | _THRICE | {"status": 429, "gaps_s": {"each": {"at_least": 0.5, "at_most": 20.0}}},
+    "down": _RAISES | _THRICE | {"status": 503, "gaps_s": {"each": {"at_least": 0.5, "at_most": 20.0}}},
 }
 """What most libraries show, with their defaults."""
 _WAITED: dict[str, Any] = {"gaps_s": RULES["full"]["gaps_s"]}
