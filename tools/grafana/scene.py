@@ -105,22 +105,9 @@ def play(folder: Path, *, minutes: float, rate: float, seed: int) -> Scene:
     with ExitStack() as stack:
         cards = stack.enter_context(_cards())
         targets: dict[str, list[tuple[str, dict[str, str]]]] = {"npu-exporter": [(cards, {})]}
-        listens = {}
-        for name in (BASELINE, CANDIDATE):
-            engine, listen, admin = free_address(), free_address(), free_address()
-            arguments = ["sim", "serve", "--profile", "8b", "--listen", engine]
-            one = Child(f"engine of {name}", "loadgen", arguments, folder / f"{name}-engine.log")
-            stack.enter_context(one)
-            one.wait_until(lambda at=engine: answers(f"http://{at}/health"), _READY_S, "get ready")
-            file = folder / f"{name}.yaml"
-            told = settings(name, f"http://{engine}", listen, admin, folder)
-            file.write_text(yaml.safe_dump(told, sort_keys=False), encoding="utf-8")
-            proxy = Child(f"proxy of {name}", "proxy", ["serve", "--config", str(file)], folder / f"{name}.log")
-            stack.enter_context(proxy)
-            proxy.wait_until(lambda at=admin: answers(f"http://{at}/readyz"), _READY_S, "get ready")
-            targets.setdefault("lanewise", []).append((admin, {"experiment": name}))
-            targets.setdefault("vllm", []).append((engine, {"experiment": name}))
-            listens[name] = listen
+        arms = {name: _arm(stack, name, folder) for name in (BASELINE, CANDIDATE)}
+        targets["lanewise"] = [(arm.admin, {"experiment": name}) for name, arm in arms.items()]
+        targets["vllm"] = [(arm.engine, {"experiment": name}) for name, arm in arms.items()]
         shown = free_address()
         targets["lanewise-load"] = [(shown, {"experiment": CANDIDATE})]
         stack.enter_context(_prometheus(folder, watched(targets)))
@@ -129,8 +116,8 @@ def play(folder: Path, *, minutes: float, rate: float, seed: int) -> Scene:
         options += ["--seed", str(seed), "--no-certify", *_PATIENCE]
         with ThreadPoolExecutor() as pool:
             runs = []
-            for name, listen in listens.items():
-                own = [*options, "--target", f"http://{listen}", "--label", name]
+            for name, arm in arms.items():
+                own = [*options, "--target", f"http://{arm.listen}", "--label", name]
                 own += ["--prometheus", shown] if name == CANDIDATE else []
                 runs.append(pool.submit(_replay, folder, name, own))
         for run in runs:
@@ -139,6 +126,30 @@ def play(folder: Path, *, minutes: float, rate: float, seed: int) -> Scene:
         scene = Scene(folder=folder, start=start, end=time.time())
     scene.write()
     return scene
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Arm:
+    """Addresses of one arm."""
+
+    engine: str
+    listen: str
+    admin: str
+
+
+def _arm(stack: ExitStack, name: str, folder: Path) -> _Arm:
+    """Start an engine and a proxy in front of it, until the stack is left."""
+    arm = _Arm(engine=free_address(), listen=free_address(), admin=free_address())
+    arguments = ["sim", "serve", "--profile", "8b", "--listen", arm.engine]
+    engine = stack.enter_context(Child(f"engine of {name}", "loadgen", arguments, folder / f"{name}-engine.log"))
+    engine.wait_until(lambda: answers(f"http://{arm.engine}/health"), _READY_S, "get ready")
+    file = folder / f"{name}.yaml"
+    told = settings(name, f"http://{arm.engine}", arm.listen, arm.admin, folder)
+    file.write_text(yaml.safe_dump(told, sort_keys=False), encoding="utf-8")
+    command = ["serve", "--config", str(file)]
+    proxy = stack.enter_context(Child(f"proxy of {name}", "proxy", command, folder / f"{name}.log"))
+    proxy.wait_until(lambda: answers(f"http://{arm.admin}/readyz"), _READY_S, "get ready")
+    return arm
 
 
 def _replay(folder: Path, name: str, options: list[str]) -> None:
