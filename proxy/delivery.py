@@ -65,6 +65,7 @@ class Delivery:
     __slots__ = (
         "_client",
         "_close",
+        "_corked",
         "_edit",
         "_framed",
         "_held",
@@ -81,6 +82,8 @@ class Delivery:
         self._sieve: Sieve | None = None
         self._edit: Callable[[bytes], bytes] | None = None
         self._held: list[bytes] = []
+        self._corked: list[bytes] | None = None
+        """What waits for the end of a read; None: nothing has to."""
         self._own_chunks = False
         self._framed = True
         """The client can tell a whole body from one that was cut."""
@@ -123,6 +126,17 @@ class Delivery:
             self.pass_on = self._hold
             return
         self._write_head(head, self._choose(head))
+
+    def cork(self) -> None:
+        """Keep what is written until `flush`: head and first event, last event and end then take one write each."""
+        if self._corked is None:
+            self._corked = []
+
+    def flush(self) -> None:
+        """Write what was kept."""
+        corked, self._corked = self._corked, None
+        if corked:
+            self._write(b"".join(corked))
 
     def end(self, head: Head) -> bytes:
         """Write what ends a whole answer; return the body that was held as the engine sent it, or b""."""
@@ -194,9 +208,7 @@ class Delivery:
 
     # The ways. These run for every read.
     def _splice(self, wire: bytes, payload: bytes) -> None:  # noqa: ARG002 - all ways have one signature
-        transport = self._client.connection.transport
-        if transport is not None:
-            transport.write(wire)
+        self._write(wire)
 
     def _bare(self, wire: bytes, payload: bytes) -> None:  # noqa: ARG002
         self._write(payload)
@@ -207,14 +219,16 @@ class Delivery:
 
     def _sift(self, wire: bytes, payload: bytes) -> None:  # noqa: ARG002
         rest = self._sieve.feed(payload)  # type: ignore[union-attr]
-        transport = self._client.connection.transport
-        if rest and transport is not None:
-            transport.write(b"%x\r\n%b\r\n" % (len(rest), rest) if self._own_chunks else rest)
+        if rest:
+            self._write(chunk(rest) if self._own_chunks else rest)
 
     def _hold(self, wire: bytes, payload: bytes) -> None:  # noqa: ARG002
         self._held.append(payload)
 
     def _write(self, data: bytes) -> None:
+        if self._corked is not None:
+            self._corked.append(data)
+            return
         transport = self._client.connection.transport
         if transport is not None and data:
             transport.write(data)

@@ -169,6 +169,14 @@ class Relay:
         self.delivery.cut(last, self._connection.interject)
 
     # What the connection calls.
+    def cork(self) -> None:
+        """Let what one read makes the client get go out in one write."""
+        self.delivery.cork()
+
+    def flush(self) -> None:
+        """Write it."""
+        self.delivery.flush()
+
     def on_head(self, head: Head) -> None:
         """Look whether there is a stream to read beside; let the answer begin."""
         self._head = head

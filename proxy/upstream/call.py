@@ -69,6 +69,12 @@ class Call:
         self._finish(None)
 
     # What the connection calls.
+    def cork(self) -> None:
+        """Nothing is written on."""
+
+    def flush(self) -> None:
+        """Nothing is written on."""
+
     def on_head(self, head: Head) -> None:
         """Keep the head."""
         self._head = head

@@ -42,6 +42,14 @@ class Receiver(Protocol):
         """
         ...
 
+    def cork(self) -> None:
+        """What is written on until `flush` comes out of one read, and may go out in one write."""
+        ...
+
+    def flush(self) -> None:
+        """The read is over."""
+        ...
+
     def on_head(self, head: Head) -> None:
         """Status and headers are complete (informational heads are swallowed)."""
         ...
@@ -214,11 +222,12 @@ class Connection(asyncio.Protocol):
                 self._read_head(receiver, data)
                 return
             wire, payload = framing.feed(data)
+            if framing.done:
+                self._read_last(receiver, framing, wire, payload)
+                return
             if wire:
                 receiver.on_body(wire, payload)
             self._on_chunk = receiver.on_chunk if framing.between_chunks else None
-            if framing.done:
-                self._finish(receiver, framing)
         except (BadHeadError, BadFramingError) as error:
             self._break(Broken(UpstreamError.PROTOCOL, str(error)))
         except Exception as error:  # noqa: BLE001 - whoever waits for this answer must hear of it
@@ -261,12 +270,27 @@ class Connection(asyncio.Protocol):
     def _begin_body(self, receiver: Receiver, head: Head, rest: bytes) -> None:
         self._keep_alive = head.keep_alive
         framing = self._framing = head.framing()
-        receiver.on_head(head)
-        if framing.done:
-            framing.excess = rest
+        receiver.cork()
+        try:
+            receiver.on_head(head)
+            if framing.done:
+                framing.excess = rest
+                self._finish(receiver, framing)
+            elif rest:
+                self.data_received(rest)
+        finally:
+            receiver.flush()
+
+    def _read_last(self, receiver: Receiver, framing: Framing, wire: bytes, payload: bytes) -> None:
+        """Pass the last bytes on together with the end."""
+        self._on_chunk = None
+        receiver.cork()
+        try:
+            if wire:
+                receiver.on_body(wire, payload)
             self._finish(receiver, framing)
-        elif rest:
-            self.data_received(rest)
+        finally:
+            receiver.flush()
 
     def _finish(self, receiver: Receiver, framing: Framing) -> None:
         if self._receiver is None:

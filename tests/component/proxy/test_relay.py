@@ -49,6 +49,53 @@ async def test_a_stream_keeps_the_chunks_it_came_with(start):
     assert exchange.first_token is not None
 
 
+class Spy:
+    """A client's transport that takes note of what is written."""
+
+    def __init__(self, transport) -> None:
+        self.transport = transport
+        self.writes: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+        self.transport.write(data)
+
+    def __getattr__(self, name: str):
+        return getattr(self.transport, name)
+
+
+@pytest.mark.parametrize("asked", [{"stream": True}, OWN_USAGE])
+async def test_what_comes_in_one_read_goes_out_in_one_write(start, asked):
+    spies: list[Spy] = []
+    role, word, finish, done = chat_events(["a"])
+
+    def framed(*events: bytes) -> bytes:
+        return b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in events)
+
+    async def script(received: Received, peer: Peer) -> None:
+        if b"stream" not in received.body:
+            await healthy(received, peer)
+            return
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        peer.send(head + framed(role, word))
+        await until(lambda: len(spies[0].writes) == 1)
+        peer.send(framed(finish, done) + b"0\r\n\r\n")
+
+    _engine, proxy = await start(script)
+    client = await proxy.client()
+    await client.post(chat())
+    (connection,) = proxy.app._listener.connections
+    spies.append(Spy(connection.transport))
+    connection.transport = spies[0]
+    got = await client.post(chat(**asked))
+    assert got.whole
+    first, last = spies[0].writes
+    assert first.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert first.count(b"data: ") == 2
+    assert last.count(b"data: ") == 2
+    assert last.endswith(b"\r\n0\r\n\r\n")
+
+
 async def test_a_chunk_for_a_client_that_has_just_left_is_dropped_without_a_word(start, caplog):
     left = asyncio.Event()
 

@@ -17,9 +17,17 @@ GET = (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 1.1.1.1\r\n\r\n"
 class Waiter:
     """A receiver that resolves when the answer is over."""
 
+    on_chunk = None
+
     def __init__(self):
         self.heads, self.payload = [], b""
         self.over = asyncio.get_running_loop().create_future()
+
+    def cork(self):
+        pass
+
+    def flush(self):
+        pass
 
     def on_head(self, head):
         self.heads.append(head)
