@@ -48,6 +48,12 @@ def test_little_of_the_machine_is_exposed_to_the_service(unit):
     assert float(level[1]) <= MOST_EXPOSED
 
 
+def test_the_service_sees_what_its_own_process_metrics_are_made_of(unit):
+    """Without the boot time in /proc/stat the collector tells nothing about the process, and says nothing either."""
+    keys = {line.partition("=")[0] for line in unit.read_text().splitlines()}
+    assert "ProcSubset" not in keys
+
+
 def test_the_service_manager_hears_of_the_start_a_reload_and_the_end(serving, tmp_path):
     file = tmp_path / "lanewise.yaml"
     file.write_text("backends: [http://127.0.0.1:1]\nscheduling: {concurrency: 20}\n")
