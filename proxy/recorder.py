@@ -36,7 +36,8 @@ GATHER_S = 0.1
 in a row find its code and data in the processor's caches."""
 _WRITE_BYTES = 256 * 2**10
 _LINES_IN_A_ROW = 8
-"""The writer lets the event loop in after so many."""
+_LONG = 16 * 2**10
+"""The writer lets the event loop in after so many lines, and after each with a prompt of so many characters."""
 _COMPLAIN_EVERY_S = 60.0
 _NAME = re.compile(r"trace-\d{8}T\d{6}Z-\d{6}\.jsonl")
 
@@ -274,7 +275,7 @@ class Recorder:
                 lines.append(line)
                 size += len(line)
                 taken += 1
-                if taken % _LINES_IN_A_ROW == 0:
+                if taken % _LINES_IN_A_ROW == 0 or waiting.size >= _LONG:
                     time.sleep(0)
             if ending or size >= _WRITE_BYTES or time.monotonic() >= flushed + self._flush_every_s:
                 self._flush(lines)
