@@ -39,7 +39,7 @@ class Ticket(NamedTuple):
 
     def whole(self) -> "Ticket":
         """Return it as one that is not to be fed in installments."""
-        return Ticket(*self[:_SPLITTABLE], False, *self[_SPLITTABLE + 1 :])  # `_replace` costs twice as much
+        return Ticket._make((*self[:_SPLITTABLE], False, *self[_SPLITTABLE + 1 :]))  # `_replace` costs twice as much
 
 
 _SPLITTABLE = Ticket._fields.index("splittable")

@@ -114,7 +114,8 @@ def admin_address(config: Path | Sequence[Path] | None = None, flags: Sequence[F
 def auth_section(config: Path | Sequence[Path] | None = None, flags: Sequence[Flag] = ()) -> Auth:
     """Return where keys are, from the same sources as `load`, whatever else is wrong with them.
 
-    The defaults, where that section is wrong itself. Whoever asks a proxy that runs needs its admin key, while its file is broken, too.
+    The defaults, where that section is wrong itself. Whoever asks a proxy that runs needs its admin key, while its file
+    is broken, too.
     """
     try:
         return Auth.model_validate(_readable_parts(config, flags).values.get("auth") or {})

@@ -46,7 +46,13 @@ from proxy.settings.tenants import Priority, Tenants, read_list
 from proxy.settings.tracing import Tracing
 from proxy.settings.units import Address
 
-_SECRET: dict[str, Any] = {"why": True, "recorder": {"salt"}, "probes": {"api_key"}, "tenants": {"salt"}, "sharing": {"password"}}
+_SECRET: dict[str, Any] = {
+    "why": True,
+    "recorder": {"salt"},
+    "probes": {"api_key"},
+    "tenants": {"salt"},
+    "sharing": {"password"},
+}
 """What the hash leaves out."""
 
 LANES = ("short", "long")

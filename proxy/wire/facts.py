@@ -104,9 +104,9 @@ class Facts(NamedTuple):
 
     def without_text(self) -> "Facts":
         """Return them without what the client wrote: the text of the prompt, and the salt of its cache."""
-        return Facts(*self[:_SALT], None, *self[_SALT + 1 : _BLOCKS])  # `_replace` costs twice as much
+        return Facts._make((*self[:_SALT], None, *self[_SALT + 1 : _BLOCKS], ()))  # `_replace` costs twice as much
 
 
 _SALT = Facts._fields.index("cache_salt")
 _BLOCKS = Facts._fields.index("blocks")
-"""The last field: its default is that there are none."""
+"""The last field."""
