@@ -154,6 +154,8 @@ class App:
         self._turn = itertools.count()
         self.corridor: Corridor | None = None
         self.manager = ServiceManager()
+        self.worker: int | None = None
+        """Its number among the workers of one port; None: it is alone."""
         self._listener: Listener | None = None
         self._door: Door | None = None
 
@@ -168,7 +170,7 @@ class App:
             StartError: an address is in use or not ours.
         """
         try:
-            door = self._door = Door(self.settings.listen)
+            door = self._door = Door(self.settings.listen, shared=self.worker is not None)
         except DoorError as error:
             raise StartError(str(error)) from None
         try:
@@ -561,12 +563,13 @@ async def serve(
         await app.close()
 
 
-def run(loaded: Loaded, read: Callable[[], Loaded]) -> int:
+def run(loaded: Loaded, read: Callable[[], Loaded], worker: int | None = None) -> int:
     """Serve until SIGTERM or SIGINT; a second signal ends the drain. SIGHUP reloads.
 
     Args:
         loaded: the configuration.
         read: reads it again.
+        worker: its number among the workers of one port; it ends when their supervisor does.
 
     Returns:
         The exit code, 0.
@@ -576,10 +579,12 @@ def run(loaded: Loaded, read: Callable[[], Loaded]) -> int:
     """
     logs.set_up(loaded.settings.log_format)
     process.raise_file_limit()
-    return uvloop.run(_run(loaded, read))
+    if worker is not None:
+        process.end_with_parent()
+    return uvloop.run(_run(loaded, read, worker))
 
 
-async def _run(loaded: Loaded, read: Callable[[], Loaded]) -> int:
+async def _run(loaded: Loaded, read: Callable[[], Loaded], worker: int | None) -> int:
     loop = asyncio.get_running_loop()
     stop, hurry = asyncio.Event(), asyncio.Event()
 
@@ -588,7 +593,7 @@ async def _run(loaded: Loaded, read: Callable[[], Loaded]) -> int:
 
     manager = ServiceManager.of_environment(os.environ)
     app = build(loaded.settings, loaded, read)
-    app.manager = manager
+    app.manager, app.worker = manager, worker
 
     async def reload() -> None:
         await app.reloader.reload()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DONE, FAILED, USAGE, GATE, INTERRUPTED = 0, 1, 2, 3, 130
 _PATIENCE_S = 3.0
+_MOST_WORKERS = 64
 _ORDER_PATIENCE_S = 60.0
 """A reload probes new backends first."""
 
@@ -145,6 +146,15 @@ class Source:
             given.append(Flag("--record", ("recorder", "enabled"), True))
         return [*given, *(_setting(text) for text in self.set or ())]
 
+    def arguments(self) -> list[str]:
+        """Return the same as a command line, without what differs from worker to worker: addresses, trace directory."""
+        given: list[str] = []
+        for name, values in (("--config", self.config), ("--backend", self.backend), ("--set", self.set)):
+            given += [part for value in values or () for part in (name, str(value))]
+        for name, value in (("--preset", self.preset), ("--concurrency", self.concurrency)):
+            given += [] if value is None else [name, value]
+        return given
+
     @property
     def names_engines(self) -> bool:
         """Whether a configuration of its own is meant, rather than that of a proxy that runs."""
@@ -169,17 +179,27 @@ _NOTHING = Source()
 
 
 @app.command
-def serve(source: Source = _NOTHING) -> int:
-    """Start the proxy. SIGTERM or Ctrl-C lets running requests finish, then ends it."""
+def serve(
+    source: Source = _NOTHING, *, workers: int = 1, worker: Annotated[int | None, Parameter(show=False)] = None
+) -> int:
+    """Start the proxy. SIGTERM or Ctrl-C lets running requests finish, then ends it.
+
+    Args:
+        source: where settings come from.
+        workers: processes that share the port and keep one set of limits; docs/several-proxies.md.
+        worker: number of this process among them; the supervisor says it.
+    """
     _check_import_names()
     _check_floors()
+    if workers != 1:
+        return _serve_with_workers(source, workers)
     loaded, flags = source.load(), source.flags()
     from proxy.app import StartError, run  # noqa: PLC0415
     from proxy.settings import ConfigurationError, load  # noqa: PLC0415
 
     _warn(loaded)
     try:
-        return run(loaded, lambda: load(source.config, flags))
+        return run(loaded, lambda: load(source.config, flags), worker)
     except StartError as error:
         raise CommandError(FAILED, str(error)) from None
     except ConfigurationError as error:
@@ -488,6 +508,19 @@ def _setting(text: str) -> "Flag":
     except yaml.YAMLError:
         parsed = value
     return Flag(f"--set {key}", tuple(key.strip().split(".")), parsed)
+
+
+def _serve_with_workers(source: Source, workers: int) -> int:
+    if not 1 <= workers <= _MOST_WORKERS:
+        raise CommandError(USAGE, f"--workers {workers}: write a number from 1 to {_MOST_WORKERS}")
+    loaded = source.load()
+    from proxy.workers.supervisor import WorkersError, run  # noqa: PLC0415
+
+    _warn(loaded)
+    try:
+        return run(loaded.settings, source.arguments(), workers)
+    except WorkersError as error:
+        raise CommandError(FAILED, str(error)) from None
 
 
 def _check_import_names() -> None:

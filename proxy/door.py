@@ -27,17 +27,19 @@ class Door:
 
     Args:
         address: where; port 0 takes any free one.
+        shared: other processes of this user listen there too, and the kernel gives each connection to one of them.
 
     Raises:
         DoorError: the address is in use or not ours.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, *, shared: bool = False) -> None:
         try:
             family = socket.getaddrinfo(
                 address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0][0]  # fmt: skip
-            self._sock = socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
+            bound = (address.host, address.port)
+            self._sock = socket.create_server(bound, family=family, backlog=BACKLOG, reuse_port=shared)
         except OSError as error:
             raise DoorError(in_use("the data listener", address, error)) from None
         self._server: asyncio.Server | None = None

@@ -1,7 +1,11 @@
 """What concerns the whole process: its file limit, its garbage collector."""
 
+import ctypes
 import gc
 import resource
+import signal
+
+_PR_SET_PDEATHSIG = 1
 
 
 def calm_the_collector() -> None:
@@ -12,6 +16,11 @@ def calm_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+
+
+def end_with_parent() -> None:
+    """Ask the kernel for a SIGTERM when the process that started this one is gone."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def raise_file_limit() -> None:

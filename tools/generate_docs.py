@@ -17,6 +17,7 @@ from proxy.exchange import Exchange
 from proxy.floors import floors
 from proxy.inforce import InForce
 from proxy.keys import Keyring
+from proxy.metrics.leases import lease_families, worker_families
 from proxy.metrics.lengths import length_families
 from proxy.metrics.requests import RequestMetrics
 from proxy.metrics.senders import SenderMetrics
@@ -24,6 +25,8 @@ from proxy.metrics.series import OVERHEAD, Histogram
 from proxy.metrics.state import backend_families, recorder_families, scheduler_families
 from proxy.metrics.whole import own_families
 from proxy.policy.dispatch import Dispatcher
+from proxy.policy.leases.hold import Terms
+from proxy.policy.leases.member import Member
 from proxy.policy.length import LengthEstimator
 from proxy.policy.reuse import PrefixReuse
 from proxy.policy.tenants import TenantSnapshot
@@ -156,6 +159,9 @@ def sample_families() -> Iterator[Metric]:
     estimator.learn(_MODEL, TextCensus(latin=4), 1, 1)
     yield from length_families({}, estimator, (_MODEL,))
     yield from Credentials(clients=Keyring(()), admin=Keyring(()), ends=0.0).families()
+    terms = {f"b/{_BACKEND}": Terms((1, 1, 1), (1, 1, 1), 0.0, (1, 1, 1)), f"t/{_TENANT}": Terms((1,), (1,), 0.0, (1,))}
+    yield from lease_families(Member("00", 3, 1.5, 30.0), Histogram(OVERHEAD), terms)
+    yield from worker_families([])
     yield from own_families(lag=Histogram(OVERHEAD), in_force=InForce(settings))
 
 

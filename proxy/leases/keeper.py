@@ -45,7 +45,7 @@ class Keeper:
         self._timeout_s = chosen.timeout
         self.member = Member(secrets.token_hex(8), settings.share, chosen.lease, chosen.recovery)
         self.latency = Histogram(OVERHEAD)
-        self.error = "the store was not asked yet"
+        self.error = ""
         self.requests = 0
         self.failures = 0
         self._tasks: list[asyncio.Task[None]] = []

@@ -1,6 +1,6 @@
 """The shared limits as metrics; there are none of them where nothing is shared."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.metrics_core import Metric
 
@@ -54,4 +54,24 @@ def lease_families(member: Member, latency: Histogram, terms: Mapping[str, Terms
             for resource, amount in zip(_RESOURCES[place[0]], of.held, strict=True)
             if amount < EVERYTHING
         ),
+    )
+
+
+def worker_families(workers: Sequence[tuple[int, bool, int]]) -> Iterator[Metric]:
+    """Yield what a supervisor says of its workers.
+
+    Args:
+        workers: number, whether the process runs, and how often it was started anew.
+    """
+    yield gauge(
+        "worker_up",
+        "1 while the process of a worker runs; on the admin port of the supervisor (`--workers`).",
+        ("worker",),
+        (((str(number),), float(up)) for number, up, _ in workers),
+    )
+    yield counter(
+        "worker_restarts",
+        "How often a worker died and was started anew; on the admin port of the supervisor.",
+        ("worker",),
+        (((str(number),), float(restarts)) for number, _, restarts in workers),
     )

@@ -154,8 +154,9 @@ class Sharing(Section):
         parts = urlsplit(value)
         if parts.username or parts.password:
             raise ValueError("write user and password as sharing.username and sharing.password, not into the URL")
-        named = parts.path.startswith("/") if parts.scheme == "unix" else bool(parts.hostname)
-        if parts.scheme not in {"redis", "rediss", "unix"} or not named:
+        local = parts.scheme in {"unix", "workers"}  # the second is what --workers says
+        named = parts.path.startswith("/") if local else bool(parts.hostname)
+        if not named or not (local or parts.scheme in {"redis", "rediss"}):
             raise ValueError("write redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///PATH")
         return value
 

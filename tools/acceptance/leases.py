@@ -146,8 +146,8 @@ async def _client(fleet: Fleet, session: aiohttp.ClientSession, enough: asyncio.
     turn = number
     while not enough.is_set():
         turn += 1
-        tokens = 20 + (turn * 37) % 300
-        body = {"model": "tiny", "prompt": [1] * tokens, "max_tokens": 12, "ignore_eos": True, "stream": True}
+        tokens = 1200 if turn % 40 == 0 else 4 + (turn * 37) % 30
+        body = {"model": "tiny", "prompt": [1] * tokens, "max_tokens": 8, "ignore_eos": True, "stream": True}
         try:
             async with session.post(f"http://{fleet.listen[turn % PROXIES]}/v1/completions", json=body) as answer:
                 data = await answer.read()
@@ -321,7 +321,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--admissions", type=int, default=20_000)
     parser.add_argument("--clients", type=int, default=150, help="requests that wait or run at any time")
-    parser.add_argument("--speed", type=float, default=10.0, help="of the simulated engine")
+    parser.add_argument("--speed", type=float, default=0.5, help="of the simulated engine")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     if shutil.which("redis-server") is None:
