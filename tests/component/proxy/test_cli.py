@@ -1,6 +1,7 @@
 """The `lanewise` command: what it prints, where, and how it ends. `serve` runs as a process of its own."""
 
 import http.client
+import importlib.metadata
 import json
 import os
 import signal
@@ -112,7 +113,7 @@ def test_a_running_proxy_that_is_not_there_is_exit_code_1(run, unused_tcp_port):
 
 
 def test_another_owner_of_the_import_name_is_named(run, monkeypatch):
-    monkeypatch.setattr(cli, "packages_distributions", lambda: {"proxy": ["lanewise", "proxy.py"]})
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: {"proxy": ["lanewise", "proxy.py"]})
     code, _, err = run("serve", "--backend", BACKEND)
     assert (code, len(err.splitlines())) == (1, 1)
     assert "the package proxy.py is installed into the same environment" in err
