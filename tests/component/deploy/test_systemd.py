@@ -59,12 +59,12 @@ def test_the_service_manager_hears_of_the_start_a_reload_and_the_end(serving, tm
     file.write_text("backends: [http://127.0.0.1:1]\nscheduling: {concurrency: 20}\n")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(20)
+        manager.settimeout(60)
 
         def told():
             return dict(line.split("=", 1) for line in manager.recv(4096).decode().splitlines())
 
-        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "60000000"}
+        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "600000000"}
         with serving("--config", file, environment=environment) as proxy:
             ready = told()
             assert ready["READY"] == "1"
