@@ -69,7 +69,7 @@ def test_warnings_do_not_make_a_configuration_invalid_unless_strict(run):
     code, _, err = run(*arguments)
     assert (code, err.startswith("lanewise: warning: admin: 0.0.0.0:9100 can be reached")) == (0, True)
     code, _, err = run(*arguments, "--strict")
-    assert (code, "no password" in err) == (2, True)
+    assert (code, "asks for no key" in err) == (2, True)
 
 
 def test_strict_asks_why_a_key_differs(run):
