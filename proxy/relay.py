@@ -23,6 +23,8 @@ from proxy.wire.parts import ToldUsage, UsageTeller, tell_usage
 from proxy.wire.sse import StreamScanner, UsageRemover
 
 _EVENT_STREAM = b"text/event-stream"
+_LINE_ENDS = 4
+"""Bytes of the longest blank line behind an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Relay:
         self._scanner: StreamScanner | None = None
         self._head: Head | None = None
         self._tail = b""
-        """The last payload of a stream that was framed: says whether it stopped between two events."""
+        """The end of the last payload of a stream that was framed: says whether it stopped between two events."""
         self._last_read = 0.0
         """When body bytes that were framed came last; 0: none yet."""
         self._progress = 0.0
@@ -211,7 +213,7 @@ class Relay:
         if scanner is None or not self._progress or b"\n" in payload or b"\r" in payload:
             self._progress = now
         if scanner is not None:
-            self._tail = payload
+            self._tail = payload[-_LINE_ENDS:]
             if events := scanner.feed(payload):
                 self._note_tokens(now, events)
         self._relayed += len(payload)
