@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from proxy import logs, process, tasks
 from proxy.control import Control, ControlError, Order, Reply, give
@@ -86,6 +85,7 @@ class Supervisor:
         self._arguments = tuple(arguments)
         self._count = count
         self._stack = ExitStack()
+        self._listen, self._admin = settings.listen, settings.admin
         self._book: BookServer | None = None
         self._stop = asyncio.Event()
         self._signals = 0
@@ -137,7 +137,6 @@ class Supervisor:
     async def _prepare(self) -> None:
         listen, admin = self._settings.listen, self._settings.admin
         self._listen = Address(listen.host, self._reserve(listen))
-        self._admin = admin
         ports = [admin.port + 1 + n if admin.port else _free_port(admin.host) for n in range(self._count)]
         self.workers = [Worker(n, Address(admin.host, port)) for n, port in enumerate(ports, 1)]
         if not self._settings.leased:
@@ -261,5 +260,5 @@ def run(settings: Settings, arguments: Sequence[str], count: int) -> int:
     return asyncio.run(_run(settings, arguments, count, manager))
 
 
-async def _run(settings: Settings, arguments: Sequence[str], count: int, manager: ServiceManager) -> Any:
+async def _run(settings: Settings, arguments: Sequence[str], count: int, manager: ServiceManager) -> int:
     return await Supervisor(settings, arguments, count).run(manager)

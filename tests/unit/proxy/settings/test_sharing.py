@@ -64,9 +64,7 @@ def test_a_tenant_can_always_let_its_longest_request_wait():
 
 def test_leased_sequences_of_a_tenant_stay_whole():
     fairness = Fairness(others=TenantLimits(sequences=9, tokens_per_minute=600))
-    assert split_fairness(fairness, 3, None, leased=True).others == TenantLimits(
-        sequences=9, tokens_per_minute=200
-    )
+    assert split_fairness(fairness, 3, None, leased=True).others == TenantLimits(sequences=9, tokens_per_minute=200)
 
 
 def test_leases_leave_the_limits_of_the_engines_whole():
