@@ -186,10 +186,13 @@ class Connection(asyncio.Protocol):
         self._write(call.request)
 
     def _write(self, request: bytes) -> None:
-        """Write to the socket now, and leave to the transport what that does not take: it also meets the errors."""
+        """Write to the socket now, and leave to the transport what that does not take: it also meets the errors.
+
+        What is left of a request that was answered before it had gone out goes first.
+        """
         assert self._transport is not None
         done = 0
-        if self._socket >= 0 and not self._transport.is_closing():
+        if self._socket >= 0 and not self._transport.is_closing() and not self._transport.get_write_buffer_size():
             with contextlib.suppress(OSError):
                 done = os.write(self._socket, request)
         if done < len(request):

@@ -130,3 +130,39 @@ async def test_what_was_read_before_a_request_was_sent_is_no_answer_to_it():
         await second.over
         client.close()
     assert second.broken == "protocol"
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_what_is_left_of_a_request_that_was_answered_early_goes_before_the_next(loop):
+    body = b"a" * 20_000_000
+    large = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    go_on, has_room, received = threading.Event(), threading.Event(), bytearray()
+
+    def answering(listening):
+        with listening.accept()[0] as connection:
+            received.extend(connection.recv(100))
+            connection.sendall(ANSWER)
+            go_on.wait(PATIENCE_S)
+            received.extend(connection.recv(1 << 20))
+            has_room.set()
+            while len(received) < len(large) + len(REQUEST):
+                received.extend(connection.recv(1 << 20))
+            connection.sendall(ANSWER)
+
+    async def two(url):
+        client = Client(read_target(url))
+        first, second = Hearing(), Hearing()
+        client.send(first, large)
+        await first.over
+        go_on.set()
+        assert has_room.wait(PATIENCE_S)  # the loop stands still: what is left cannot leave by itself
+        client.send(second, REQUEST)
+        await second.over
+        client.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, asyncio.Runner(loop_factory=loop) as runner:
+        thread = threading.Thread(target=answering, args=(listening,))
+        thread.start()
+        runner.run(two(f"http://127.0.0.1:{listening.getsockname()[1]}"))
+        thread.join(PATIENCE_S)
+    assert received == large + REQUEST
