@@ -136,9 +136,12 @@ class Journal:
         _write_manifest(self.path, self._manifest)
 
     def discard(self) -> None:
-        """Remove the folder again: nothing was sent, and the next attempt may use its name."""
+        """Remove the folder again: nothing was sent, and the next attempt may use its name.
+
+        What cannot be removed stays: why the run did not begin is the more important thing to say.
+        """
         self._shots.close()
-        shutil.rmtree(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def close(self, **facts: Any) -> RunFolder:
         """Write the rest and the last facts; `complete` is among them when the run was whole.

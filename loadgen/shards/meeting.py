@@ -58,11 +58,16 @@ class Meeting:
 
         Raises:
             UsageError: as `salt`.
-            StopError: as `salt`; or the others did not come, or met over another salt.
+            StopError: as `salt`; the others did not come, or met over another salt; or the stated time has passed.
         """
         if self._barrier is None:
-            ahead_s = 0.0 if self._start_at is None else max(0.0, self._start_at - time.time())
-            return time.perf_counter_ns() + max(LEAD_NS, round(ahead_s * 1e9))
+            ahead_ns = LEAD_NS if self._start_at is None else round((self._start_at - time.time()) * 1e9)
+            if ahead_ns < LEAD_NS:
+                raise StopError(
+                    f"--start-at {self._start_at:.3f}: passed while the run was prepared; nothing was sent. Give all "
+                    "shards a later time"
+                )
+            return time.perf_counter_ns() + ahead_ns
         start, reading = await self._barrier.start(stopped, self._salt)
         self._readings.append(reading)
         return round(start * 1e9)

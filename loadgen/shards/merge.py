@@ -109,6 +109,8 @@ def _manifest(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             for manifest in manifests
         ],
         "start": None,
+        "start_ns": None,
+        "cpu_s": sum(float(manifest.get("cpu_s") or 0.0) for manifest in manifests),
         "host": hosts[0] if all(host == hosts[0] for host in hosts) else {"several": hosts},
         "workers": _sum(manifests, "workers"),
         "sent": _sum(manifests, "sent"),

@@ -12,6 +12,7 @@ from loadgen.failure import StopError, UsageError
 from loadgen.replay import replay_in_loop
 from loadgen.shards import barrier as at_the_barrier
 from loadgen.shards.barrier import Barrier
+from loadgen.shards.meeting import Meeting
 from loadgen.shards.merge import merge
 from loadgen.shards.nouns import Shard
 from loadgen.shards.options import ShardOptions
@@ -149,6 +150,9 @@ async def test_a_start_time_needs_a_common_salt_and_lies_ahead(asking, engine, t
         await replay_in_loop(asking(engine.url, shards=ShardOptions(shard="0/2", start_at=time.time() + 60)))
     with pytest.raises(UsageError, match="has passed"):
         await replay_in_loop(asking(engine.url, salt="s", shards=ShardOptions(shard="0/2", start_at=1e9)))
+    passing = Meeting(ShardOptions(shard="0/2", start_at=time.time() + 0.05), "p", "s")
+    with pytest.raises(StopError, match="passed while the run was prepared"):
+        await passing.start_ns(lambda: False)  # less than the sender needs ahead of it
     start = time.time() + 1.0
     runs = await asyncio.gather(
         *(

@@ -33,6 +33,8 @@ def run(tmp_path):
             "sent": 4,
             "most_in_flight": 3,
             "connections": 3,
+            "cpu_s": 1.0 * (index + 1),
+            "start_ns": 7 + index,
             "loop_lag_p99_s": 0.001 * (index + 1),
             "certificate": {"ttft_error_mean_s": 0.0001 * (index + 1)},
             "prefix_cache": {"queries": 10.0 * (index + 1)},
@@ -64,6 +66,7 @@ def test_counts_are_added_and_of_what_is_worst_the_worst_is_kept(run, tmp_path):
     assert manifest["prefix_cache"] == {"queries": 20.0}
     assert [one["start"]["clock"][0]["offset_s"] for one in manifest["shards"]] == [0.0, 0.5]
     assert manifest["outcomes"]["ok"] == 8
+    assert (manifest["cpu_s"], manifest["start_ns"]) == (3.0, None), "each machine has a clock of its own"
 
 
 def test_results_come_in_the_order_in_which_they_finished(run, tmp_path):
