@@ -91,6 +91,7 @@ def read(settings: Settings, environ: Mapping[str, str]) -> Credentials:
         ConfigurationError: something cannot be used; a sentence for each.
     """
     auth, tls, problems = settings.auth, settings.tls, list[str]()
+    prints = _prints(settings)  # first: what changes while it is read is read again by the next reload
     clients = _attempt(problems, read_keyring, "auth.keys", auth.keys_file, auth.keys_env, environ)
     admin = _attempt(problems, read_keyring, "auth.admin_key", auth.admin_key_file, auth.admin_key_env, environ)
     listener = _attempt(problems, listener_context, tls)
@@ -104,7 +105,7 @@ def read(settings: Settings, environ: Mapping[str, str]) -> Credentials:
     if problems:
         raise ConfigurationError(tuple(dict.fromkeys(problems)))
     ends = None if tls.certificate is None else ends_at(tls.certificate)
-    return Credentials(clients, admin, listener, backends, _prints(settings), ends)
+    return Credentials(clients, admin, listener, backends, prints, ends)
 
 
 def _attempt(
@@ -128,7 +129,15 @@ def _prints(settings: Settings) -> dict[str, bytes]:
     for backend in settings.backends:
         files[f"backends[{backend.label}].ca_file"] = backend.ca_file
         files[f"backends[{backend.label}].api_key_file"] = backend.api_key_file
-    return {key: sha256(file.read_bytes()).digest() for key, file in files.items() if file is not None}
+    return {key: _print(file) for key, file in files.items() if file is not None}
+
+
+def _print(file: Path) -> bytes:
+    """Return the digest of what a file holds; b"" for one that cannot be read, which whoever uses it says in words."""
+    try:
+        return sha256(file.read_bytes()).digest() if file.is_file() else b""
+    except OSError:
+        return b""
 
 
 def _when(seconds: float) -> str:
