@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -86,5 +87,7 @@ async def test_nobody_to_tell_holds_nothing_up(address):
     manager = ServiceManager(address)
     manager.ready("up")
     manager.stopping(1.0)
+    asked = Mock()
     async with asyncio.timeout(PATIENCE_S):
-        await manager.watch(lambda: "never asked")
+        await manager.watch(asked)
+    asked.assert_not_called()

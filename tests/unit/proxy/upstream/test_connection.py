@@ -1,6 +1,7 @@
 """The clock of a connection: one timer for request after request."""
 
 import asyncio
+import time
 from unittest.mock import Mock
 
 from proxy.upstream.connection import Connection
@@ -15,11 +16,12 @@ def connection(transport=None):
 
 
 async def test_a_reminder_comes_when_it_is_due():
-    rung, one = asyncio.Event(), connection()
+    rung, one, began = asyncio.Event(), connection(), time.monotonic()
     one.send([b"x"], Mock())
-    one.remind(0.0, rung.set)
+    one.remind(0.01, rung.set)
     async with asyncio.timeout(PATIENCE_S):
         await rung.wait()
+    assert time.monotonic() >= began + 0.01
 
 
 async def test_an_earlier_reminder_takes_the_place_of_a_later_one():
