@@ -1,6 +1,7 @@
 #!/bin/sh
 # make bench: nginx, a naive aiohttp proxy and lanewise in one run, on one core each; writes runs/bench/latest.json.
 #   ROWS="nginx lanewise" STAGES=sat,p200 make bench      measures a part
+#   ROWS="nginx lanewise lanewise_workers2" STAGES=sat REPEAT=5 make bench      what a second worker costs per request
 #   RT=1 make bench                                       real-time class, as root: quiet percentiles
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -40,6 +41,9 @@ row direct "$mock" ""
 row nginx 23010 "nginx -e stderr -c {conf}" --conf "$here/conf/nginx.conf"
 row aiohttp_naive 23020 "$python {here}/proxies/aiohttp_naive.py"
 row lanewise 23040 "$lanewise serve --config {conf} --backend http://127.0.0.1:{mock} --listen 127.0.0.1:{port} --admin 127.0.0.1:23140" --conf "$here/conf/lanewise.yaml"
+case " ${ROWS:-} " in *" lanewise_workers2 "*)
+    row lanewise_workers2 23050 "$lanewise serve --config {conf} --backend http://127.0.0.1:{mock} --listen 127.0.0.1:{port} --admin 127.0.0.1:23150 --workers 2" --conf "$here/conf/lanewise.yaml" ;;
+esac
 "$python" "$here/table.py" "$RESDIR"
 "$python" "$here/table.py" --json "$RESDIR" > "$OUT/rows.json"
 "$python" "$here/metrics_cost.py" "$OUT/rows.json" > "$OUT/latest.json"

@@ -1,4 +1,4 @@
-"""Three proxies in front of one engine, in virtual time: what leases lose against one proxy, and a static share more."""
+"""Three proxies in front of one engine, in virtual time: what leases lose against one proxy, and a split loses."""
 
 import pytest
 

@@ -33,7 +33,9 @@ GAP_S = 0.005
 LINE_S = 0.1
 """The same while it stands in line, unless the store says that something was given back."""
 OPEN_AFTER = 2
-"""Failures in a row after which only heartbeats try."""
+"""Failures in a row after which nothing is asked for that is lacking: only the leases are to be renewed."""
+TRIES = 12
+"""In a lease, while renewing it fails."""
 AHEAD = 4
 """A quarter more than was in use at most is kept ahead of need."""
 SMALLEST = (1, 8, 16)
@@ -219,7 +221,11 @@ class Member:
         self.failures += 1
         self._in_line = False
         self._thaw()
-        return self.check(now)
+        if self.check(now):
+            return True
+        if self.state is not State.DEGRADED:  # what runs out is worth more tries than three
+            self.next_at = min(self.next_at, now + self.lease_s / TRIES)
+        return False
 
     def woken(self) -> None:
         """Take that something was given back that somebody stands in line for."""
