@@ -162,7 +162,7 @@ class StreamScanner:
         if self._chat:
             before, after = self._before, self._after
             return len(event) > len(before) + len(after) > 0 and event.startswith(before) and event.endswith(after)
-        return event.startswith(self._before or b"\n") and _plain_delta(event)
+        return self._before != b"" and event.startswith(self._before) and _plain_delta(event)
 
     def _plain_events(self, data: bytes, events: int) -> bool:
         if not self._chat:

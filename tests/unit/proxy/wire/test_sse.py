@@ -460,3 +460,10 @@ def test_streams_recorded_from_a_real_engine_are_understood_wherever_they_are_cu
             assert scan(endpoint, [data[:place], data[place:]]) == whole, (name, place)
         expected = b"".join(event + b"\n\n" for event in data.split(b"\n\n")[:-1] if b'"choices":[]' not in event)
         assert sift([data[i : i + 11] for i in range(0, len(data), 11)]) == expected, name
+
+
+def test_a_delta_without_a_name_teaches_nothing_that_a_cut_line_end_could_be_taken_for() -> None:
+    data = b'data:{"type":"content_block_delta","index":0,"delta":{"text":"!"}}\nv\n\r\n}\n\n'
+    whole = scan(Endpoint.MESSAGES, [data])
+    assert whole.tokens == 1
+    assert scan(Endpoint.MESSAGES, [data[i : i + 1] for i in range(len(data))]) == whole
