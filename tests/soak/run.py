@@ -25,7 +25,7 @@ INJECT = Path(__file__).resolve().parent / "inject"
 CONFIG: dict[str, Any] = {
     **RECORDED,
     "probes": {"interval": "1s", "timeout": "1s", "scrape_metrics": True},
-    "scheduling": {"concurrency": 48},
+    "scheduling": {"concurrency": 48, "drop_factor": 5},
     "lanes": {name: {"first_byte_timeout": "10s"} for name in ("short", "long")},
 }
 SATURATED_WITH = 64

@@ -26,6 +26,9 @@ KINDS = {
 PATIENCE_S = 90.0
 LONG_OUTPUT = 600
 """Tokens that a slow reader asks for; some engines answer that with megabytes."""
+PROMPTS = 100
+"""Beginnings of prompts. They repeat, so that memories which are bounded by a number (prefix blocks, refused requests)
+are full after the warm-up: what grows from then on is a leak."""
 _LARGE = ("052", "083", "131", "133", "171", "198")
 _BAD = sorted(number for number in RECIPES if number not in _LARGE)
 """Raw inputs that are sent; those of many bytes are left out, which would be most of the traffic."""
@@ -141,7 +144,7 @@ class Traffic:
 
     def _request(self, *, stream: bool, output: int | None = None, sure: bool = True) -> bytes:
         words = self._rng.choices([20, 200, 2_000, 12_000], [60, 25, 12, 3])[0]
-        content = f"{self._rng.random()} " + _WORD * (words // 6)
+        content = f"{self._rng.randrange(PROMPTS)} " + _WORD * (words // 6)
         document = {
             "model": "8b",
             "messages": [{"role": "user", "content": content}],
