@@ -16,10 +16,10 @@ from loadgen.telemetry.digest import telemetry_of
 
 CLIENT_LAG_S = 0.005
 CLIENT_LAG_SHARE = 0.05
-ENDPOINT_BUSY = 0.8
-"""Share of a core from which the endpoint of the self-certificate is too busy to tell anything of the generator."""
 """A run is client-limited when the p99 of the generator's own lag is above max(5 ms, 5 % of the median TTFT), or the
 p99 of its event loop's lag above 5 ms; wall-clock time."""
+ENDPOINT_BUSY = 0.8
+"""Share of a core from which the endpoint of the self-certificate is too busy to tell anything of the generator."""
 FEW_SAMPLES = 500
 """Fewer leave less than five samples beyond p99."""
 WARM_SHARE = 0.01
