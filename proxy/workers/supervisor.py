@@ -148,7 +148,8 @@ class Supervisor:
         """Hold the port for the workers, so that it is known, and one that is taken is told at once."""
         family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         reserved = self._stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        for option in (socket.SO_REUSEPORT, socket.SO_REUSEADDR):  # the second: connections of a proxy before it linger
+            reserved.setsockopt(socket.SOL_SOCKET, option, 1)
         try:
             reserved.bind((listen.host, listen.port))
         except OSError as error:
@@ -157,16 +158,15 @@ class Supervisor:
 
     def _command(self, worker: Worker) -> list[str]:
         settings = self._settings
-        said = [f"share=1/{settings.share * self._count}"]
+        said = [f"listen={self._listen}", f"admin={worker.admin}", f"share=1/{settings.share * self._count}"]
         if self._book is not None:
             said.append(f"sharing.store={SCHEME}://{self._book.path}")
             said.append(f"sharing.timeout={round(1000 * settings.sharing.lease / _TIMEOUTS)}ms")
         if settings.recorder.enabled:
             said.append("recorder.enabled=true")
             said.append(f"recorder.directory={settings.recorder.directory / f'worker-{worker.number}'}")
-        flags = [part for one in said for part in ("--set", one)]
-        addresses = ["--listen", str(self._listen), "--admin", str(worker.admin)]
-        return ["serve", *self._arguments, *flags, *addresses, "--worker", str(worker.number)]
+        flags = [part for one in said for part in ("--set", one)]  # the last word, whatever the arguments set
+        return ["serve", *self._arguments, *flags, "--worker", str(worker.number)]
 
     # ------------------------------------------------------------------ one worker
 
@@ -228,8 +228,9 @@ class Supervisor:
             self._pass_on(signal.SIGTERM)
 
     def _pass_on(self, number: signal.Signals) -> None:
+        """Hand a signal on; SIGHUP not to one that starts, which reads its configuration anyway and would die of it."""
         for worker in self.workers:
-            if worker.pid is not None:
+            if worker.pid is not None and (worker.was_ready or number is not signal.SIGHUP):
                 with suppress(ProcessLookupError):
                     os.kill(worker.pid, number)
 
