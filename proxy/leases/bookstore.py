@@ -17,7 +17,6 @@ from proxy.policy.leases.book import Book, Document
 SCHEME = "workers"
 _LONGEST_LINE = 4 * 2**20
 _WAKE = b'{"wake":1}\n'
-_AGAIN_S = 0.2
 
 
 class BookServer:

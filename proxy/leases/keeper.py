@@ -47,7 +47,6 @@ class Keeper:
         self.latency = Histogram(OVERHEAD)
         self.error = ""
         self.requests = 0
-        self.failures = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._stirred = asyncio.Event()
         self._sleeps_until = 0.0
@@ -141,7 +140,6 @@ class Keeper:
             self.error = ""
         except StoreError as error:
             now = time.monotonic()
-            self.failures += 1
             self.error = str(error)
             member.failed(now)
         self.latency.observe(now - began)
