@@ -186,8 +186,12 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def pause(self) -> None:
-        """Stop reading: the client does not keep up."""
-        if not self._paused and not self.closed:
+        """Stop reading: the client does not keep up.
+
+        Not where the answer has come whole and the client alone is behind: whoever uses the connection next would wait
+        for that client.
+        """
+        if not self._paused and self._receiver is not None and not self.closed:
             self._paused = self.held_back = True
             self._on_chunk = None
             cast("asyncio.Transport", self._transport).pause_reading()

@@ -4,6 +4,8 @@ import asyncio
 import time
 from unittest.mock import Mock
 
+import pytest
+
 from proxy.upstream.connection import Connection
 
 PATIENCE_S = 5.0
@@ -59,3 +61,17 @@ async def test_nobody_is_reminded_of_an_answer_that_has_come_or_on_a_connection_
     async with asyncio.timeout(PATIENCE_S):
         await rung.wait()
     told.assert_not_called()
+
+
+@pytest.mark.parametrize("writes", ["on_end", "flush"])
+async def test_a_client_that_falls_behind_with_the_last_bytes_holds_nobody_else_back(writes):
+    transport = Mock(is_closing=lambda: False, get_write_buffer_size=lambda: 0)
+    idle, receiver = Mock(), Mock(on_chunk=None)
+    one = Connection(idle, Mock())
+    one.connection_made(transport)
+    getattr(receiver, writes).side_effect = one.pause  # as its transport does over the high-water mark
+    one.send([b"x"], receiver)
+    one.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+    idle.assert_called_once_with(one)
+    assert not one.paused
+    transport.pause_reading.assert_not_called()
