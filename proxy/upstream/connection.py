@@ -299,7 +299,7 @@ class Connection(asyncio.Protocol):
     def _finish(self, receiver: Receiver, framing: Framing) -> None:
         if self._receiver is None:
             return  # the receiver aborted while it took the last bytes
-        self._receiver = None
+        self._receiver = self._on_due = None
         self.served += 1
         self.resume()
         if self._reusable(framing):

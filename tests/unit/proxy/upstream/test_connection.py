@@ -1,7 +1,9 @@
 """The clock of a connection: one timer for request after request."""
 
 import asyncio
+import gc
 import time
+import weakref
 from unittest.mock import Mock
 
 import pytest
@@ -75,3 +77,15 @@ async def test_a_client_that_falls_behind_with_the_last_bytes_holds_nobody_else_
     idle.assert_called_once_with(one)
     assert not one.paused
     transport.pause_reading.assert_not_called()
+
+
+async def test_an_idle_connection_keeps_nothing_of_the_request_before():
+    transport = Mock(is_closing=lambda: False, get_write_buffer_size=lambda: 0)
+    one, receiver = connection(transport), Mock(on_chunk=None)
+    one.send([b"x"], receiver)
+    one.remind(1000.0, receiver.remember)
+    one.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+    kept = weakref.ref(receiver)
+    del receiver
+    gc.collect()
+    assert kept() is None
