@@ -22,6 +22,10 @@ def write(status: Mapping[str, Any], console: Console | None = None) -> None:
     state = "ready" if status["ready"] else f"not ready: {status['reason']}"
     out.print(f"{state}, version {status['version']}, configuration {status['config']}, up {status['uptime_s']:.0f} s")
     _write_reload(out, status["mode"], status["reload"])
+    sharing = status.get("sharing")  # a proxy of an older version does not tell
+    if sharing:
+        where = f"{sharing['state']}, {sharing['proxies']} proxies" if sharing["by"] == "leases" else "static"
+        out.print(f"limits shared: {where}, share {sharing['share']}", markup=False)
     out.print(_lanes(status["lanes"]))
     if status.get("last_minute"):  # a proxy of an older version does not tell
         out.print(_last_minute(status["last_minute"]))

@@ -118,6 +118,7 @@ def _now(status: Mapping[str, Any], say: Say) -> str:
         (say("generation"), text(reload["generation"])),
         (say("since"), text(reload["since"])),
         *(((say("judged"), text(reload["verdict"])),) if reload["verdict"] else ()),
+        *(((say("sharing"), _sharing(sharing)),) if (sharing := status.get("sharing")) else ()),
     )
     listed = "".join(f"<div><dt>{text(name)}</dt><dd>{value}</dd></div>" for name, value in facts)
     told = f"<p>{state}</p><dl>{listed}</dl>"
@@ -128,6 +129,16 @@ def _now(status: Mapping[str, Any], say: Say) -> str:
         told += f'<p>{text(say("changed"))}</p><ul class="quiet">{keys}</ul>'
     said = "".join(f"<li>{text(sentence)}</li>" for sentence in reload["said"])
     return told + (f"<ul>{said}</ul>" if said else "")
+
+
+def _sharing(sharing: Mapping[str, Any]) -> str:
+    """Say what this proxy takes of limits that others share, and mark a store that is lost."""
+    if sharing["by"] == "share":
+        return text(sharing["share"])
+    if sharing["state"] != "degraded":
+        return text(f"{sharing['state']}, {sharing['proxies']} x")
+    words = f"{sharing['state']}, {sharing['share']}"
+    return f"{alarming(words)} {text(sharing['error'])}"
 
 
 def _charts(say: Say) -> str:

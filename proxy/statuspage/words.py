@@ -21,6 +21,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "generation": ("generation", "第几代配置"),
     "since": ("since", "生效于"),
     "judged": ("judged", "评价"),
+    "sharing": ("shared limits", "共享限额"),
     "experiment": ("experiment", "实验"),
     "changed": ("What this generation changed", "本代配置的改动"),
     "reload_failed": ("The last change was not made", "上次变更未生效"),

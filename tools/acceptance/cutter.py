@@ -52,6 +52,8 @@ class Cutter:
         with suppress(OSError):
             while data := await source.read(65536):
                 await self._whole.wait()
+                if sink.is_closing():
+                    return
                 sink.write(data)
                 await sink.drain()
         sink.close()

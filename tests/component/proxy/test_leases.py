@@ -21,6 +21,7 @@ from proxy.app import StartError, build
 from proxy.metrics.exposition import render_at_once
 from proxy.policy.leases.member import State
 from proxy.settings import Settings
+from proxy.statuspage import page
 
 LOOPS = {"uvloop": uvloop.new_event_loop}
 
@@ -97,6 +98,7 @@ async def test_without_the_store_it_keeps_to_its_share_and_says_so(server, begin
     await until(lambda: running.held() == (2, running.held()[1], 2))
     sharing = json.loads(json.dumps(running.app.status.document()["sharing"]))
     assert (sharing["state"], sharing["share"]) == ("degraded", "1/2")
+    assert "degraded, 1/2" in page(running.app.status.document(), "en", 1.0)
     assert "the store is lost" in caplog.text
     text = render_at_once(running.app.metrics.families()).decode()
     assert "lanewise_shared_state_up 0.0" in text
