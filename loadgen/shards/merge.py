@@ -99,7 +99,8 @@ def _manifest(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what all have in common, counts of all together, and of what is worst the worst."""
     first = dict(manifests[0])
     hosts = [manifest.get("host") for manifest in manifests]
-    certificates: list[Mapping[str, Any]] = [manifest.get("certificate") or {} for manifest in manifests]
+    certificates: list[Any] = [manifest.get("certificate") or {} for manifest in manifests]
+    certificates: list[Any] = [manifest.get("certificate") or {} for manifest in manifests]
     return first | {
         "share": str(WHOLE),
         "shards": [
