@@ -100,7 +100,6 @@ def _manifest(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = dict(manifests[0])
     hosts = [manifest.get("host") for manifest in manifests]
     certificates: list[Any] = [manifest.get("certificate") or {} for manifest in manifests]
-    certificates: list[Any] = [manifest.get("certificate") or {} for manifest in manifests]
     return first | {
         "share": str(WHOLE),
         "shards": [
@@ -123,7 +122,7 @@ def _manifest(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "started_late_p99_s": _worst(manifests, "started_late_p99_s"),
         "loop_lag_p99_s": _worst(manifests, "loop_lag_p99_s"),
         "loop_lag_max_s": _worst(manifests, "loop_lag_max_s"),
-        "certificate": max(certificates, key=_error_of),
+        "certificate": worst,
         "prefix_cache": _cache(one.get("prefix_cache") for one in manifests),
         "ended_at": max((str(one["ended_at"]) for one in manifests if one.get("ended_at")), default=None),
     }
