@@ -146,12 +146,19 @@ def _drive(where: Environment, library: str, urls: dict[str, str]) -> dict[str, 
     return shown
 
 
+async def _all_rows(station: Station) -> list[dict[str, Any]]:
+    """The records of a proxy once no more are written: the answer that ended last may take a moment to be recorded."""
+    rows: list[dict[str, Any]] = []
+    while len(more := await trace_rows(station, len(rows) + 1, within=2.0)) > len(rows):
+        rows = more
+    return more
+
+
 async def _attempts(proxies: dict[str, Station]) -> dict[str, dict[str, Any]]:
     """How often each library asked in each case, by the proxies' own records: the model's name tells them apart."""
     arrivals: dict[str, list[float]] = {}
     for station in proxies.values():
-        await asyncio.sleep(0.5)  # the recorder writes what ended last
-        for row in await trace_rows(station, 1):
+        for row in await _all_rows(station):
             if row.get("model"):
                 arrivals.setdefault(row["model"], []).append(row["arrived_s"])
     found = {}
