@@ -27,9 +27,7 @@ from proxy.settings.units import (
 
 EXAMPLE_BACKEND = "http://127.0.0.1:8000"
 HIDDEN = "**********"
-_SELF_EXPLAINING = frozenset(
-    {"url", "name", "models", "engine_flags", "ca_file", "api_key_file", "api_key_env"}
-)
+_SELF_EXPLAINING = frozenset({"url", "name", "models", "engine_flags", "ca_file", "api_key_file", "api_key_env"})
 """Keys of a backend that describe the engine rather than steer it."""
 
 Remark = Callable[[str], str]
