@@ -122,7 +122,7 @@ def _manifest(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "started_late_p99_s": _worst(manifests, "started_late_p99_s"),
         "loop_lag_p99_s": _worst(manifests, "loop_lag_p99_s"),
         "loop_lag_max_s": _worst(manifests, "loop_lag_max_s"),
-        "certificate": worst,
+        "certificate": max(certificates, key=_error_of),
         "prefix_cache": _cache(one.get("prefix_cache") for one in manifests),
         "ended_at": max((str(one["ended_at"]) for one in manifests if one.get("ended_at")), default=None),
     }
