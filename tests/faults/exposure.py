@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 
 from tests.faults import upstream, wire
 from tests.faults.bodies import RECORDED
-from tests.faults.case import NotRunError, case
+from tests.faults.case import case
 from tests.faults.lifecycle import scripted
 from tests.faults.operations import _in_namespace, _need_namespace, exit_of
 from tests.faults.station import INJECT, POOL, ROOT, Options, Station, eventually, lanewise, spawn, start, trace_rows
@@ -319,23 +319,6 @@ async def _redirect() -> dict[str, Any]:
         async with scripted(away) as station:
             talk = await station.ask(chat(), headers=("Authorization: Bearer secret",))
         return {"status": talk.answer.status, "elsewhere": len(elsewhere.connections)}
-
-
-@case(
-    "OPS-25",
-    "two proxies on one port (SO_REUSEPORT)",
-    {"second_serves": True, "merged_metrics": True},
-    why="limits are per process and documented as such; the metrics of both can be read together",
-)
-async def _two() -> dict[str, Any]:
-    async with start() as station:
-        command = lanewise("serve", "--backend", station.upstream.url, "--listen", f"127.0.0.1:{station.port}")
-        second = spawn([*command, "--admin", "127.0.0.1:0"], station.folder, Options({"PYTHONPATH": str(ROOT)}))
-        ended = await exit_of(second, 20.0)
-    seen = ended | {"second_serves": ended["exit"] is None, "merged_metrics": False}
-    if ended["exit"] is not None:
-        raise NotRunError("several workers on one port, which are not built yet", seen)
-    return seen
 
 
 _SAFE_AIOHTTP = "3.14.3"

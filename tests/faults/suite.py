@@ -14,6 +14,7 @@ from tests.faults import (
     operations,
     raw,
     semantics,
+    workers,
 )
 from tests.faults.case import Case, Observe
 
@@ -26,6 +27,7 @@ MODULES = (
     admission,
     operations,
     exposure,
+    workers,
     clients,
     loadgen_answers,
     loadgen_runs,
