@@ -47,6 +47,8 @@ class Dropped(StrEnum):
 
     QUEUE_FULL = "queue_full"
     DISK_ERROR = "disk_error"
+    FAULT = "fault"
+    """Of ours: the log says what."""
 
 
 @dataclass(slots=True)
@@ -271,9 +273,9 @@ class Recorder:
                 if isinstance(waiting, _Prompt):
                     self._hash(waiting)
                     continue
-                line = self._line(waiting)
-                lines.append(line)
-                size += len(line)
+                line = self._worded(waiting)
+                lines += line
+                size += sum(map(len, line))
                 taken += 1
                 if taken % _LINES_IN_A_ROW == 0 or waiting.size >= _LONG:
                     time.sleep(0)
@@ -298,9 +300,18 @@ class Recorder:
             self._wake.wait(max(GATHER_S, self._flush_every_s))
         self._asleep = False
 
-    def _line(self, waiting: _Waiting) -> bytes:
+    def _worded(self, waiting: _Waiting) -> tuple[bytes, ...]:
+        """Return the line of a record; none where a fault of ours keeps it from being made, and the writer goes on."""
         self._taken += 1
         self._taken_bytes += waiting.size
+        try:
+            return (self._line(waiting),)
+        except Exception:  # noqa: BLE001 - one record is lost, and the log says so
+            self.counts.dropped[Dropped.FAULT] += 1
+            _log.exception("the record of request %s cannot be made", waiting.exchange.request_id)
+            return ()
+
+    def _line(self, waiting: _Waiting) -> bytes:
         exchange, facts = waiting.exchange, waiting.facts
         chain = exchange.hash_ids
         if facts is not None and facts.blocks:
@@ -321,8 +332,11 @@ class Recorder:
             return trace.to_line(document) + b"\n"
 
     def _hash(self, prompt: "_Prompt") -> None:
-        prompt.exchange.hash_ids = self._chain(prompt.facts)
         self._taken_bytes += prompt.size
+        try:
+            prompt.exchange.hash_ids = self._chain(prompt.facts)
+        except Exception:  # noqa: BLE001 - its record goes without hashes
+            _log.exception("the prompt of request %s cannot be hashed", prompt.exchange.request_id)
 
     def _chain(self, facts: Facts) -> tuple[str, ...]:
         return prefix_chain(

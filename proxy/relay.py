@@ -245,12 +245,11 @@ class Relay:
             self._exchange.first_token = now
             self._first_token()
             self._first_token = None
+        elif self._connection.held_back:  # type: ignore[union-attr]
+            self._connection.held_back = False  # type: ignore[union-attr]
         elif (pace := self._pace) is not None:
-            if self._connection.held_back:  # type: ignore[union-attr]
-                self._connection.held_back = False  # type: ignore[union-attr]
-            else:
-                pace.seconds += now - self._last_token
-                pace.events += events
+            pace.seconds += now - self._last_token
+            pace.events += events
         self._last_token = now
 
     def _note_body(self) -> None:

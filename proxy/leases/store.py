@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any, Protocol
 
@@ -108,7 +109,8 @@ class RedisStore:
             except self._errors:
                 await asyncio.sleep(_LISTEN_S)
             finally:
-                await channel.aclose()
+                with suppress(*self._errors):
+                    await channel.aclose()
 
     async def close(self) -> None:
         """Let the connection go."""

@@ -174,10 +174,15 @@ class Supervisor:
         """Start a worker, and start it anew whenever it dies."""
         while not self._stop.is_set():
             worker.started_at = time.monotonic()
-            worker.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "proxy", *self._command(worker), stdin=asyncio.subprocess.DEVNULL
-            )
-            code = await worker.process.wait()
+            try:
+                worker.process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "proxy", *self._command(worker), stdin=asyncio.subprocess.DEVNULL
+                )
+            except OSError as error:  # no memory or no descriptor for it: like a worker that ends at once
+                _log.error("worker %d cannot be started: %s", worker.number, error)
+                code = 1
+            else:
+                code = await worker.process.wait()
             if self._stop.is_set():
                 return
             if not worker.was_ready:

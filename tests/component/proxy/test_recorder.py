@@ -206,3 +206,15 @@ async def test_strange_text_is_no_reason_to_lose_a_record(tmp_path, texts):
     running.observe(exchange(1, *texts))
     await running.close()
     assert running.counts.written == 1
+
+
+async def test_a_record_that_cannot_be_made_is_counted_and_the_writer_goes_on(tmp_path, caplog):
+    running = Recorder(settings(tmp_path), TraceFiles(tmp_path, LIMITS), b"salt", flush_every_s=0.0)
+    broken = exchange(1)
+    broken.hash_ids = 7  # no chain
+    running.observe(broken)
+    running.observe(exchange(2))
+    await running.close()
+    assert [of.request_id for of in records(tmp_path)] == ["id-2"]
+    assert running.counts.dropped[Dropped.FAULT] == 1
+    assert "the record of request id-1 cannot be made" in caplog.text
