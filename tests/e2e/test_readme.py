@@ -44,13 +44,16 @@ def test_both_readmes_have_the_same_commands_files_and_sections(root):
     assert [h.split(" ")[0] for h in re.findall(r"^#+ .*", english, re.MULTILINE)] == [
         h.split(" ")[0] for h in re.findall(r"^#+ .*", chinese, re.MULTILINE)
     ]
-    links = re.compile(r"\]\(([^)#]+)\)")
-    assert links.findall(english) == links.findall(chinese)
+    english_links, chinese_links = (
+        [link.replace(".zh.md", ".md") for link in re.findall(r"\]\(([^)#]+)\)", text)] for text in (english, chinese)
+    )
+    assert english_links == chinese_links
 
 
 def test_every_file_that_the_readme_links_to_exists(root):
-    for target in re.findall(r"\]\(([^)#:]+)\)", (root / "README.md").read_text()):
-        assert (root / target).exists(), target
+    for page in ("README.md", "README.zh.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", (root / page).read_text()):
+            assert (root / target).exists(), target
 
 
 def test_the_make_targets_of_the_readme_exist_and_ci_runs_them(root):
