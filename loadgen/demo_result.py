@@ -157,10 +157,12 @@ class Told:
 
     @property
     def code(self) -> Exit:
-        """Return the exit code."""
+        """Return the exit code: on a machine that was too busy a failed check is an invalid measurement, no verdict."""
         if self.interrupted:
             return Exit.INTERRUPTED
-        return Exit.DONE if all(check.passed for check in self.checks) else Exit.GATE
+        if all(check.passed for check in self.checks):
+            return Exit.DONE
+        return Exit.INVALID if self.busy else Exit.GATE
 
     @property
     def page(self) -> Path:

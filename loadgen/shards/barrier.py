@@ -63,7 +63,7 @@ class Barrier:
                 options.barrier, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S, decode_responses=True
             )
         except ValueError as error:
-            raise UsageError(f"--barrier {options.barrier}: {error}") from None
+            raise UsageError(f"--barrier: {error}") from None
         self._script = self._redis.register_script(
             resources.files("loadgen.shards").joinpath("barrier.lua").read_text()
         )

@@ -42,9 +42,7 @@ class ShardOptions:
         if shard.of > 1 and self.barrier is None and self.start_at is None:
             raise UsageError(f"--shard {self.shard}: the others start when? Give --barrier, or --start-at and --salt")
         if self.barrier is not None and not self.barrier.startswith(("redis://", "rediss://", "unix://")):
-            raise UsageError(
-                f"--barrier {self.barrier}: write redis://HOST:PORT (rediss:// with TLS, unix:// for a socket)"
-            )
+            raise UsageError("--barrier: write redis://HOST:PORT (rediss:// with TLS, unix:// for a socket)")
         return shard
 
 

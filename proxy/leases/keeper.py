@@ -19,6 +19,7 @@ from proxy.policy.leases.member import Member, State
 from proxy.settings import Settings
 
 _log = logging.getLogger("lanewise")
+_TOLD_AGAIN_S = 0.1
 _SAID_EVERY_S = 60.0
 """How often the log says again that the store does not answer."""
 
@@ -65,9 +66,11 @@ class Keeper:
     async def close(self) -> None:
         """Give everything back, if the store can be reached."""
         self._admission.on_change = None
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        left = set(self._tasks)
+        while left:  # the client of the store may take a cancellation for a time-out of its own: then it is told again
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=_TOLD_AGAIN_S)
         self._tasks = []
         with suppress(StoreError):
             await self._store.sync(self.member.leave())
@@ -141,6 +144,10 @@ class Keeper:
         except StoreError as error:
             now = time.monotonic()
             self.error = str(error)
+            member.failed(now)
+        except (KeyError, TypeError, ValueError) as error:  # somebody else's words under our key
+            now = time.monotonic()
+            self.error = f"the store's answer cannot be read: {type(error).__name__}: {error}"
             member.failed(now)
         self.latency.observe(now - began)
         self._follow(now)

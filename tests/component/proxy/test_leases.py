@@ -169,3 +169,18 @@ def test_a_store_without_its_client_is_refused_at_the_start(monkeypatch):
     )
     with pytest.raises(StartError, match=r"pip install 'lanewise\[redis\]'"):
         build(settings)
+
+
+async def test_an_answer_that_nobody_can_read_counts_as_none_and_the_proxy_asks_on(begin, monkeypatch):
+    async def nonsense(_request):
+        return {"hello": "stranger"}
+
+    _, running = await begin(1)
+    await until(in_state(State.JOINED, running))
+    store = running.app.keeper._store
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "sync", nonsense)
+        await until(in_state(State.DEGRADED, running))
+        assert "cannot be read" in running.app.keeper.error
+    await until(in_state(State.JOINED, running))
+    assert running.app.keeper.error == ""

@@ -97,7 +97,7 @@ async def test_a_drain_finishes_streams_refuses_newcomers_and_then_closes(stop, 
     async with Engine(script) as engine:
         application = app.build(settings_for(engine))
         serving = asyncio.ensure_future(app.serve(application, stop, hurry))
-        await until(lambda: application.corridor is not None and application._server is not None)
+        await until(lambda: application.listen.port)
         client, idle = [await Client.open(application.listen.port) for _ in range(2)]
         client.send(request(chat(stream=True, stream_options={"include_usage": True})))
         await client.head()
@@ -132,7 +132,7 @@ async def test_a_second_signal_ends_the_drain_and_cuts_what_runs(stop, hurry):
         application = app.build(settings_for(engine, scheduling={"concurrency": 1}))
         seen = []
         serving = asyncio.ensure_future(app.serve(application, stop, hurry))
-        await until(lambda: application._server is not None)
+        await until(lambda: application.listen.port)
         application.corridor._rooms.account._observers += (_Seen(seen),)
         stream, waiting = [await Client.open(application.listen.port) for _ in range(2)]
         stream.send(request(chat(stream=True, stream_options={"include_usage": True})))
@@ -171,7 +171,7 @@ async def test_who_waits_in_the_queue_is_still_served_while_draining(stop, hurry
     async with Engine(gated(gate)) as engine:
         application = app.build(settings_for(engine, scheduling={"concurrency": 1}))
         serving = asyncio.ensure_future(app.serve(application, stop, hurry))
-        await until(lambda: application._server is not None)
+        await until(lambda: application.listen.port)
         clients = [await Client.open(application.listen.port) for _ in range(2)]
         for client in clients:
             client.send(request(chat()))

@@ -6,7 +6,7 @@ import json
 import aiohttp
 import pytest
 from clients import chat, request
-from conftest import until
+from conftest import running, settings_for, until
 from engines import Engine, chat_answer, gated, healthy, wants_usage
 
 from proxy.policy.limits import Mode
@@ -207,8 +207,6 @@ async def test_engine_administration_stays_out_of_reach_in_every_mode(start):
 
 
 async def test_records_say_what_would_have_been_done(tmp_path):
-    from conftest import running, settings_for
-
     async with Engine(healthy) as engine:
         recorder = {"enabled": True, "directory": str(tmp_path)}
         async with running(settings_for(engine, mode="observe", recorder=recorder)) as proxy:

@@ -8,7 +8,8 @@ import sys
 import pytest
 from aiohttp import web
 from clients import chat
-from engines import gated, healthy, raw
+from conftest import running, settings_for
+from engines import Engine, gated, healthy, raw
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Sent
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
@@ -181,9 +182,6 @@ async def test_a_client_that_leaves_ends_the_span(start, receiver):
 
 
 async def test_what_has_ended_is_sent_when_the_proxy_closes(receiver):
-    from conftest import running, settings_for
-    from engines import Engine
-
     async with Engine(healthy) as engine:
         async with running(settings_for(engine, tracing={"endpoint": receiver.url})) as proxy:
             assert (await (await proxy.client()).post(chat())).status == 200

@@ -106,7 +106,7 @@ def test_what_failed_on_a_busy_machine_is_not_held_against_the_proxy(late, condi
     lateness = {"lanewise": 0.25} if late == "engine" else {}
     both = [runs("direct", 1.0), runs("lanewise", 0.9, **more)]
     told = result(conditions, tmp_path, both, lateness, stopped=False)
-    assert told.code == Exit.GATE
+    assert told.code == Exit.INVALID
     assert "do not count" in printed(told)
 
 

@@ -120,6 +120,7 @@ def test_lost_records_are_counted_by_reason():
         "lanewise_recorder_records_total 7.0",
         'lanewise_recorder_dropped_total{reason="queue_full"} 0.0',
         'lanewise_recorder_dropped_total{reason="disk_error"} 2.0',
+        'lanewise_recorder_dropped_total{reason="fault"} 0.0',
     ]
 
 
