@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
         where = environment(make=True)
         if where.node_folder is None:
             print("no Node 20 with npm: the JavaScript libraries are left out", file=sys.stderr)
-        rows = asyncio.run(run(where, tuple(options.library or LIBRARIES), tuple(options.case or CASES)))
+        rows = asyncio.run(run(where, tuple(options.client or LIBRARIES), tuple(options.case or CASES)))
     except MissingError as error:
         print(error, file=sys.stderr)
         return 1
@@ -46,7 +46,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.clients", description=__doc__)
-    parser.add_argument("--library", choices=LIBRARIES, action="append", help="drive this one alone; may be repeated")
+    parser.add_argument(
+        "--library", dest="client", choices=LIBRARIES, action="append", help="drive this one alone; may be repeated"
+    )
     parser.add_argument("--case", choices=CASES, action="append", help="run this case alone; may be repeated")
     parser.add_argument("--out", type=Path, default=HOME / "latest.json", help="default: runs/clients/latest.json")
     parser.add_argument("--table", action="store_true", help="write the table into docs/clients.md")

@@ -74,7 +74,7 @@ EXCEPT: dict[tuple[str, str], Rule] = {
 class Row:
     """One library in one case."""
 
-    library: str
+    client: str
     version: str | None
     case: str
     expected: Rule
@@ -86,7 +86,7 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         found = self.unmet
-        about = {"library": self.library, "version": self.version, "case": self.case, "expected": self.expected}
+        about = {"library": self.client, "version": self.version, "case": self.case, "expected": self.expected}
         return {**about, "got": self.got, "passed": not found, "unmet": found}
 
 

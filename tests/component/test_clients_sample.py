@@ -19,7 +19,7 @@ QUICK = tuple(case for case in CASES if case not in {"slow", "full"})
 def rows():
     where = Environment(Path(sys.executable), None)
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        return {(row.library, row.case): row for row in runner.run(run(where, LIGHT, QUICK))}
+        return {(row.client, row.case): row for row in runner.run(run(where, LIGHT, QUICK))}
 
 
 @pytest.mark.parametrize("case", QUICK)

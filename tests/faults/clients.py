@@ -26,11 +26,11 @@ async def _shown(case_name: str, libraries: tuple[str, ...]) -> dict[str, Any]:
         if not _rows:
             for row in await run(await _installed(), engine.LIBRARIES, engine.CASES):
                 _rows.setdefault(row.case, []).append(row)
-    rows = [row for row in _rows[case_name] if row.library in libraries]
+    rows = [row for row in _rows[case_name] if row.client in libraries]
     return {
         "drivers": len(rows),
-        "other_than_expected": [f"{row.library}: {'; '.join(row.unmet)}" for row in rows if row.unmet],
-        "shown": {f"{row.library} {row.version}": _short(row.got) for row in rows},
+        "other_than_expected": [f"{row.client}: {'; '.join(row.unmet)}" for row in rows if row.unmet],
+        "shown": {f"{row.client} {row.version}": _short(row.got) for row in rows},
     }
 
 

@@ -1,12 +1,15 @@
 """Several load generators that share one plan: they meet at a real Redis, start together, and become one run."""
 
 import asyncio
-import shutil
 import socket
-import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from redisserver import RedisServer
 
 from loadgen.failure import StopError, UsageError
 from loadgen.replay import replay_in_loop
@@ -19,21 +22,11 @@ from loadgen.shards.options import ShardOptions
 from loadgen.summarise import summarise
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
+@pytest.fixture
+async def store():
     """Address of a real Redis of this test's own."""
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed; tools/system-packages.sh does it")
-    folder = tmp_path_factory.mktemp("redis")
-    path = folder / "socket"
-    command = ["redis-server", "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    while not path.exists():
-        assert process.poll() is None, "redis-server did not start"
-        time.sleep(0.01)
-    yield f"unix://{path}"
-    process.kill()
-    process.wait()
+    async with RedisServer() as server:
+        yield server.url
 
 
 @pytest.fixture

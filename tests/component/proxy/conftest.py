@@ -1,6 +1,8 @@
 """A whole proxy in the loop of the test, between a scripted engine and a client that speaks bytes."""
 
 import asyncio
+import io
+import logging
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,6 +19,7 @@ from engines import PATIENCE_S, Engine
 
 from proxy import app
 from proxy.exchange import Exchange
+from proxy.logs import Writer, formatter
 from proxy.settings import Settings
 
 
@@ -114,3 +117,24 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0)
+
+
+@pytest.fixture(params=["text", "json"])
+def log_form(request):
+    """How the log is written."""
+    return request.param
+
+
+@pytest.fixture
+def log(log_form):
+    """The log as the process writes it: a function that returns its text so far, and ends it."""
+    stream = io.StringIO()
+    writer = Writer(stream)
+    writer.setFormatter(formatter(log_form))
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(writer)
+    root.setLevel(logging.INFO)
+    yield lambda: (writer.close(), stream.getvalue())[1]
+    root.removeHandler(writer)
+    root.setLevel(level)

@@ -1,17 +1,12 @@
 """Whatever clients and engines call things, a label stays a label, a line a line, and a document readable."""
 
-import io
 import json
-import logging
 
 import aiohttp
-import pytest
 from clients import chat, request
 from engines import healthy
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
-
-from proxy.logs import Writer, formatter
 
 LOOPS = ("uvloop",)
 ODD = (
@@ -30,20 +25,6 @@ ODD = (
 )
 
 
-@pytest.fixture(params=["text", "json"])
-def log(request):
-    stream = io.StringIO()
-    writer = Writer(stream)
-    writer.setFormatter(formatter(request.param))
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(writer)
-    root.setLevel(logging.INFO)
-    yield lambda: (request.param, (writer.close(), stream.getvalue())[1])
-    root.removeHandler(writer)
-    root.setLevel(level)
-
-
 async def page(proxy, path, **fields):
     url = f"http://{proxy.app.admin_listen}{path}"
     async with aiohttp.ClientSession() as session, session.get(url, headers=fields) as answer:
@@ -54,7 +35,7 @@ def samples(text, read=read_text):
     return [sample for family in read(text) for sample in family.samples]
 
 
-async def test_names_that_clients_make_up_are_no_labels_and_no_lines(start, log):
+async def test_names_that_clients_make_up_are_no_labels_and_no_lines(start, log, log_form):
     _engine, proxy = await start(
         healthy, access_log=True, trusted_networks=["127.0.0.0/8"], tenants={"by": "header", "told_apart": 4}
     )
@@ -70,15 +51,15 @@ async def test_names_that_clients_make_up_are_no_labels_and_no_lines(start, log)
     assert len(tenants) <= 5
     assert all(label == "other" or label.startswith("t-") for label in tenants)
     assert not any(sample.name == "evil" or sample.value == 1e9 for sample in seen)
-    kind, written = log()
+    written = log()
     lines = [line for line in written.splitlines() if "request ended" in line]
     assert len(lines) == len(ODD)
     assert all(line.isprintable() for line in written.split("\n"))
-    if kind == "json":
+    if log_form == "json":
         assert all(json.loads(line)["event"] for line in written.split("\n") if line)
 
 
-async def test_ids_that_clients_make_up_stay_one_value_in_every_place(start, log):
+async def test_ids_that_clients_make_up_stay_one_value_in_every_place(start, log, log_form):
     _engine, proxy = await start(healthy, access_log=True)
     client = await proxy.client()
     ids = ['a"b', "x} 1 evil{a=b", "back\\slash", "<b>", "%s{0}", "'; drop", "i" * 256, "é", "j" * 257]
@@ -92,10 +73,10 @@ async def test_ids_that_clients_make_up_stay_one_value_in_every_place(start, log
     assert any(sample.exemplar for sample in samples(text, read_openmetrics))
     assert "<b>" not in await page(proxy, "/")
     assert json.loads(await page(proxy, "/status.json"))["lanes"]
-    kind, written = log()
+    written = log()
     lines = [line for line in written.split("\n") if "request ended" in line]
     assert len(lines) == len(ids)
-    if kind == "json":
+    if log_form == "json":
         assert [json.loads(line)["request_id"] for line in lines] == kept
 
 

@@ -1,16 +1,13 @@
 """Whatever happens to a request, nothing of its text and no key is found anywhere but on its own way."""
 
 import asyncio
-import io
 import json
-import logging
 
 import aiohttp
 import pytest
 from clients import chat
 from engines import chat_chunk, gated, healthy, raw, silent
 
-from proxy.logs import Writer, formatter
 from proxy.policy.outcome import Outcome
 
 LOOPS = ("uvloop",)
@@ -42,21 +39,6 @@ async def cut_stream(request, peer):
     peer.stream_head()
     peer.chunk(chat_chunk(SECRET))
     peer.close()
-
-
-@pytest.fixture(params=["text", "json"])
-def log(request):
-    """The log as the process writes it."""
-    stream = io.StringIO()
-    writer = Writer(stream)
-    writer.setFormatter(formatter(request.param))
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(writer)
-    root.setLevel(logging.INFO)
-    yield lambda: (writer.close(), stream.getvalue())[1]
-    root.removeHandler(writer)
-    root.setLevel(level)
 
 
 SCRIPTS = {
